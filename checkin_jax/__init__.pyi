@@ -21,6 +21,7 @@ from .accounting.composition.renyi import rdp as rdp
 from .accounting.composition.renyi import rdp_lower as rdp_lower
 from .accounting.guarantee import Guarantee as Guarantee
 from .accounting.interop.accountant import CheckInAccountant as CheckInAccountant
+from .accounting.interop.accountant import to_pld as to_pld
 from .accounting.interop.allocated_epochs import RandomAllocationDpEvent as RandomAllocationDpEvent
 from .accounting.interop.allocated_epochs import (
     UnfinishedAllocationDpEvent as UnfinishedAllocationDpEvent,
@@ -29,7 +30,6 @@ from .accounting.interop.allocation import random_allocation as random_allocatio
 from .accounting.interop.device_budget import DeviceBudget as DeviceBudget
 from .accounting.interop.events import CheckInDpEvent as CheckInDpEvent
 from .accounting.interop.events import to_event as to_event
-from .accounting.interop.events import to_pld as to_pld
 from .protocols import AvailableCheckIn as AvailableCheckIn
 from .protocols import AveragedUpdates as AveragedUpdates
 from .protocols import CheckInProtocol as CheckInProtocol

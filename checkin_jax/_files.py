@@ -256,33 +256,6 @@ def hold(path: Path, what: str, *, shared: bool = False) -> IO[bytes]:
     return file
 
 
-@contextlib.contextmanager
-def appending(path: Path) -> Iterator[IO[bytes]]:
-    """Opens the file, created if missing, for reading and writing; other processes that append to it wait.
-
-    At the end the data are on disk; a file that was created and stayed empty is deleted.
-
-    Raises:
-      BlockingIOError: another process has held it for `PATIENCE` seconds.
-      OSError: it cannot be written, or is a folder; the message names it.
-    """
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    until = time.monotonic() + PATIENCE
-    while (stream := _held(path)) is None:
-        if time.monotonic() > until:
-            raise BlockingIOError(f"{path}: in use by another process")
-        time.sleep(0.02)
-    with naming(path), stream:
-        try:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        finally:
-            if not os.fstat(stream.fileno()).st_size:
-                path.unlink(missing_ok=True)
-
-
 def _held(path: Path, alone: bool = True) -> IO[bytes] | None:
     """The file, created if missing, open and locked; None if another process has locked it."""
     while True:

@@ -70,18 +70,37 @@ class StatedGuarantee(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def _attacked(self) -> list[tuple[str, str]]:
-        """Names and texts of the attack terms."""
-
-    @property
-    @abc.abstractmethod
     def _view_words(self) -> str:
         """The view, or views, for the first line of the statement."""
 
     @property
     @abc.abstractmethod
+    def _protected(self) -> list[tuple[str, str]]:
+        """Names and texts of the first lines: who is protected."""
+
+    @property
+    def _randomized(self) -> list[tuple[str, str]]:
+        """Names and texts of the lines about messages."""
+        return []
+
+    @property
     def _about(self) -> list[tuple[str, str]]:
         """Names and texts of the statement above the attack terms."""
+        return [
+            *self._protected,
+            ("against", self.against),
+            ("adjacency", f"{self.neighboring_relation}: {self.compared}"),
+            *self._randomized,
+            ("bracket", f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"),
+            ("upper end", self.method),
+            ("lower end", self.lower_method),
+        ]
+
+    @property
+    def _attacked(self) -> Sequence[tuple[str, str]]:
+        """Names and texts of the attack terms."""
+        terms: AttackTerms | None = getattr(self, "attack", None)
+        return () if terms is None else terms.lines
 
     @property
     def _rests_on(self) -> list[tuple[str, str]]:
@@ -312,23 +331,19 @@ class Guarantee(StatedGuarantee):
         return [("covers", f"clients with {limit}; faster clients are not covered")]
 
     @property
-    def _about(self) -> list[tuple[str, str]]:
+    def _protected(self) -> list[tuple[str, str]]:
         p = self.protocol
         return [
             ("protects", f"one client's record among {p.num_clients:,}, {p.description}"),
             *self.covers,
-            ("against", self.against),
-            ("adjacency", f"{self.neighboring_relation}: {self.compared}"),
+        ]
+
+    @property
+    def _randomized(self) -> list[tuple[str, str]]:
+        return [
             ("randomizer", self.randomizer.description),
             *(
                 ("and before", f"{one.num_clients:,} clients {one.description}, {its.description}")
                 for one, its in self.before
             ),
-            ("bracket", f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"),
-            ("upper end", self.method),
-            ("lower end", self.lower_method),
         ]
-
-    @property
-    def _attacked(self) -> list[tuple[str, str]]:
-        return list(self.attack.lines)

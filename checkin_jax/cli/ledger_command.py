@@ -188,7 +188,6 @@ class LedgerList(JsonOption):
 
     def run(self) -> None:
         """Prints the entries."""
-        from checkin_jax.accounting.interop import ledger_file
 
         found = _read(self.ledger)
         if self.json:
@@ -199,8 +198,7 @@ class LedgerList(JsonOption):
             target = {"delta": found.delta, "target_epsilon": found.epsilon}
             print(json.dumps({**target, "entries": entries}, allow_nan=False))
             return
-        told = zip(found.entries, ledger_file.settings_once(found.entries))
-        rows = [(str(each.id), each.on or "unknown", each.by, each.told(words)) for each, words in told]
+        rows = [(str(each.id), each.on or "unknown", each.by, each.told) for each in found.entries]
         say(columns([("entry", "on", "by", "run"), *rows], " ", (5, 10, 8), terminal_width()))
 
 
@@ -256,7 +254,6 @@ class LedgerShow(JsonOption, BoundsOption):
 
     def run(self) -> None:
         """Accounts for everything in the file."""
-        from checkin_jax.accounting.interop import ledger_file
 
         found = _read(self.ledger)
         delta, noted = _delta(found, self.delta)
@@ -274,11 +271,7 @@ class LedgerShow(JsonOption, BoundsOption):
         else:
             terms = () if g.attack is None else (f"{name}: {text}" for name, text in g.attack.lines)
             notes = [f"note: {note}" for note in (*g.warnings, *noted)]
-            words = ledger_file.settings_once(found.counted)
-            entries = [
-                f"{each.id}, {each.on or 'no date'}: {each.told(told)}"
-                for each, told in zip(found.counted, words)
-            ]
+            entries = [f"{each.id}, {each.on or 'no date'}: {each.told}" for each in found.counted]
             say(g.headline, *_left_words(found, left), "", *entries, *terms, *notes, "", MORE)
 
 
@@ -315,9 +308,9 @@ def _left(
     runs = [each.unit for each in found.counted if each.unit is not None]
     if found.epsilon is None or not runs:
         return None
-    (protocol, randomizer, own), _ = runs[-1]
+    last, _ = runs[-1]
     target = {"target_epsilon": found.epsilon, "target_delta": delta}
-    return accountant.rounds_left(protocol, randomizer, view=view or own, **target)
+    return accountant.rounds_left(last.protocol, last.randomizer, view=view or last.view, **target)
 
 
 def _left_words(found: LedgerFile, left: int | None) -> list[str]:

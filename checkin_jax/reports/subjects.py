@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from checkin_jax.accounting.guarantee import Guarantee
 from checkin_jax.accounting.interop.composed_guarantee import LedgerGuarantee
-from checkin_jax.accounting.interop.ledger_file import Entry, Ledger, settings_once
+from checkin_jax.accounting.interop.ledger_file import Entry, Ledger
 from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.reports.declarations import COMPOSED, Deployment
 from checkin_jax.reports.record import PROTECTED, Promise, Record, reliable_view, sentence
@@ -68,7 +68,7 @@ def of_ledger(
         clients=max(sizes, default=None),
         clients_at_once=True,
         unit=_UNIT.format("everything in the ledger"),
-        mechanism=tuple(map(_entry, ledger.entries, settings_once(ledger.entries))),
+        mechanism=tuple(map(_entry, ledger.entries)),
         covered=(
             "Every entry of the ledger that was not removed, whether or not its results were used. The keeper of the "
             "ledger answers for its completeness.",
@@ -78,9 +78,9 @@ def of_ledger(
     )
 
 
-def _entry(entry: Entry, words: str) -> str:
+def _entry(entry: Entry) -> str:
     counted = "" if entry.removed is None else ", and not counted"
-    return sentence(f"Entry {entry.id}, {entry.on or 'without a date'}: {entry.told(words)}{counted}")
+    return sentence(f"Entry {entry.id}, {entry.on or 'without a date'}: {entry.told}{counted}")
 
 
 def of_plan(

@@ -202,7 +202,6 @@ def test_a_ledger_and_a_plan_are_stated_in_every_format(subjects, subject):
         assert form == "html" or "Still blank in [deployment]: Contact (contact), " in shown
         if subject[0] == "year.json" and form != "model-card":
             assert "Entry 1, 2026-06-30: over 8 rounds" in shown
-            assert "10 rounds in the setting of entry 1 (july)" in shown
         assert form == "html" or "2,000 clients" not in shown.replace("2,000 clients at once", "")
 
 

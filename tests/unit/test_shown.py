@@ -77,15 +77,13 @@ def test_a_sweep_is_a_table_of_what_varies_with_ends_rounded_outwards():
     assert summary == "3 settings, 1 with an error; all with delta 1e-06"
     assert len({len(row) for row in (head, *rows)}) == 1
     assert repr(table).startswith("<Sweep: 3 settings, 1 with an error, columns num_clients, delta,")
-    assert "<th>epsilon</th>" in table._repr_html_()
-    assert table._repr_html_().count("<tr>") == 4
+    assert html.escape(str(table)) in table._repr_html_()
 
 
 def test_of_many_settings_the_first_are_shown_on_a_screen():
     table = sweep(num_rounds=np.arange(12), epsilon=np.ones(12), error=[""] * 12)
     assert len(str(table).splitlines()) == 12
     assert str(table).endswith("12 settings, of which 10 are shown")
-    assert "<th>error</th>" not in table._repr_html_()
     assert str(sweep(a=[1])).splitlines()[0] == "a"
 
 
@@ -114,10 +112,9 @@ def test_a_ledger_of_one_run_states_what_account_states():
     assert "  advantage  between" in g.statement(attack=True)
     assert json.loads(json.dumps(g.as_dict(), allow_nan=False))["epsilon"] == alone.epsilon
     assert not LONG.search(repr(accountant))
-    assert "8 units of 1 kind, replace-one" in accountant._repr_html_()
+    assert "8 units of 1 kind, replace-one" in repr(accountant)
     line = "500 clients, over 8 rounds of check-ins at rate 0.2; 1-LDP messages; view 'messages'"
     assert str(accountant).splitlines()[0] == line
-    assert html.escape(line) in accountant._repr_html_()
 
 
 def test_parameters_of_messages_are_cut_on_the_side_on_which_the_statement_stays_true():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import copy
+import functools
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from checkin_jax.accounting.bounds.select import (
 from checkin_jax.accounting.calibration import largest_count
 from checkin_jax.accounting.composition import compose as composer
 from checkin_jax.accounting.composition.bracket import Bracket
-from checkin_jax.accounting.guarantee import assumptions, html_table, relation_of
+from checkin_jax.accounting.guarantee import assumptions, relation_of
 from checkin_jax.accounting.interop import ledger_file
 from checkin_jax.accounting.interop.allocated_epochs import units_in, units_of
 from checkin_jax.accounting.interop.central_mechanisms import noiseless
@@ -54,10 +55,8 @@ from checkin_jax.accounting.interop.composed_guarantee import (
 )
 from checkin_jax.accounting.interop.events import (
     CheckInDpEvent,
-    ProtocolUnit,
-    composed_pld,
-    grid_of,
     joined,
+    pld_of,
     to_event,
     to_unit,
     unit_event,
@@ -134,8 +133,7 @@ class CheckInAccountant(PrivacyAccountant):
             return None
         if isinstance(event, CheckInDpEvent):
             try:
-                unit = to_unit(event)
-                check_relation(unit.protocol, unit.view, self._relation)
+                check_relation(to_unit(event).protocol, event.view, self._relation)
             except (TypeError, ValueError) as error:
                 return self.CompositionErrorDetails(invalid_event=event, error_message=str(error))
             if do_compose and count > 0:
@@ -202,17 +200,17 @@ class CheckInAccountant(PrivacyAccountant):
 
     def _bounds_by_kind(
         self, total: float, delta: float
-    ) -> list[tuple[ProtocolUnit, int, list[tuple[Chosen, int]]]]:
+    ) -> list[tuple[CheckInDpEvent, int, list[tuple[Chosen, int]]]]:
         """(event, count, bounds on its kinds of unit with their numbers) for each event; logs are joined."""
         how = {"bounds": self._bounds, "relation": self._relation}
         return [
-            (unit, count, bounds_by_kind(*unit, total, delta, **how)[0])
+            (unit, count, bounds_by_kind(unit.protocol, unit.randomizer, unit.view, total, delta, **how)[0])
             for unit, count in joined(self._counts)
         ]
 
     def _local_caps(self) -> list[tuple[Exact, int]]:
         """Exact local-view bounds on all units, with their numbers; empty if one is missing or none is a cap."""
-        units = [(to_unit(event), count) for event, count in self._counts.items()]
+        units = self._counts.items()
         if self._central or self._relation != REPLACE or all(unit.view == "local" for unit, _ in units):
             return []
         found = collections.Counter[Exact]()
@@ -303,7 +301,10 @@ class CheckInAccountant(PrivacyAccountant):
             names = found.names or [one.name for one, _ in units]
         method = found.bound or "; ".join(dict.fromkeys(names))
         assumed = [
-            (*assumptions(*unit, self._relation), *(() if found.bound else each.assumes))
+            (
+                *assumptions(unit.protocol, unit.randomizer, unit.view, self._relation),
+                *(() if found.bound else each.assumes),
+            )
             for unit, each in chosen
         ]
         several = (SETTLED,) if len(self._counts) + len(self._central) > 1 else ()
@@ -313,7 +314,7 @@ class CheckInAccountant(PrivacyAccountant):
             lower=found.lower,
             delta=delta,
             neighboring_relation=self._relation,
-            units=tuple((to_unit(event), count) for event, count in self._counts.items()),
+            units=tuple(self._counts.items()),
             central=tuple(self._central.items()),
             method=f"{method}, {found.method}" if method else found.method,
             lower_method=found.lower_method,
@@ -323,13 +324,8 @@ class CheckInAccountant(PrivacyAccountant):
             attack=self._attack(delta, found) if attack else None,
         )
 
-    @property
-    def _composed(self) -> tuple[str, ...]:
-        units = [(to_unit(event), count) for event, count in self._counts.items()]
-        return composed_words(units, self._central.items())
-
     def __str__(self) -> str:
-        blocks = [*self.notes, *self._composed]
+        blocks = [*self.notes, *composed_words(self._counts.items(), self._central.items())]
         if self._non_private:
             blocks.append("a non-private event: no epsilon is finite")
         return "\n\n".join(blocks) if blocks else "nothing was composed"
@@ -337,10 +333,6 @@ class CheckInAccountant(PrivacyAccountant):
     def __repr__(self) -> str:
         kinds = len(self._counts) + len(self._central)
         return f"<{type(self).__name__}: {counted(self._total, 'unit')} of {counted(kinds, 'kind')}, {self._relation}>"
-
-    def _repr_html_(self) -> str:
-        rows = [("composed", each) for each in self._composed]
-        return html_table(repr(self).strip("<>"), [*rows, *(("note", note) for note in self.notes)])
 
     @named
     def get_delta(self, target_epsilon: float) -> float:
@@ -434,7 +426,7 @@ class CheckInAccountant(PrivacyAccountant):
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes to the reader of this ledger: views and populations, if units differ in them."""
-        return notes_of([to_unit(event) for event in self._counts], bool(self._central))
+        return notes_of(list(self._counts), bool(self._central))
 
     def state_dict(self) -> dict[str, Any]:
         """The ledger as plain values (JSON), under a schema version."""
@@ -471,14 +463,52 @@ class CheckInAccountant(PrivacyAccountant):
         """
         if self._non_private or not self._total:
             raise ValueError("no privacy loss distribution: compose private events only, and at least one")
-        spacing, tail_mass = grid_of(value_discretization_interval, tail_mass)
-        tail_mass /= self._total
+        spacing = _validate.real(0, 500, "(]", value_discretization_interval=value_discretization_interval)
+        tail_mass = _validate.real(0, 1, "()", tail_mass=tail_mass) / self._total
         with float64():
-            # The bound on one unit, as in `to_pld`.
+            # The bound on one unit, whatever their number.
             units = [
                 (chosen.bound, number * count)
                 for _, count, kinds in self._bounds_by_kind(1.0, tail_mass)
                 for chosen, number in kinds
             ]
             units += self._central_units(17.0 - math.log(tail_mass))
-            return composed_pld(units, spacing=spacing, tail_mass=tail_mass)
+            parts = (
+                pld_of(one, spacing=spacing, tail_mass=tail_mass).self_compose(count) for one, count in units
+            )
+            return functools.reduce(lambda one, other: one.compose(other), parts)
+
+
+@named
+def to_pld(
+    protocol: CheckInProtocol,
+    randomizer: Randomizer,
+    view: str = "messages",
+    *,
+    value_discretization_interval: float = 1e-4,
+    tail_mass: float = 1e-15,
+    bounds: str | Sequence[str] = BEST,
+    neighboring_relation: str | NeighboringRelation = REPLACE,
+) -> PrivacyLossDistribution:
+    """Returns the privacy loss distribution of ONE unit of the protocol (a round, or a window), to be composed.
+
+    Pessimistic: a pair on a grid whose profile is at least the unit's in both directions (connect the dots). Every
+    epsilon or delta computed from it is an upper bound, up to dp_accounting's own FFT round-off.
+
+    Args:
+      protocol: as in `account`; its number of units is ignored.
+      randomizer: as in `account`.
+      view: as in `account`.
+      value_discretization_interval: spacing of the grid, nats, in (0, 500].
+      tail_mass: mass of the unit that counts at infinite loss, in (0, 1).
+      bounds: as in `account`.
+      neighboring_relation: as in `account`; under add-or-remove-one the two directions differ.
+
+    Raises:
+      TypeError, ValueError: with the argument, its value and its legal range; or a grid of more than 2e6 points.
+    """
+    ledger = CheckInAccountant(
+        NeighboringRelation[ledger_file.RELATIONS[relation_of(neighboring_relation)]], bounds=bounds
+    )
+    ledger.compose(unit_event(protocol, randomizer, view))
+    return ledger.to_pld(value_discretization_interval=value_discretization_interval, tail_mass=tail_mass)

@@ -9,13 +9,12 @@ from typing import Any
 import dp_accounting
 from dp_accounting import DpEvent
 
-from checkin_jax._rounding import down, up
 from checkin_jax._serialize import finite
 from checkin_jax._version import __version__
 from checkin_jax.accounting.attack import AttackTerms
 from checkin_jax.accounting.guarantee import StatedGuarantee
 from checkin_jax.accounting.interop.allocated_epochs import UnfinishedAllocationDpEvent
-from checkin_jax.accounting.interop.events import ProtocolUnit
+from checkin_jax.accounting.interop.events import CheckInDpEvent
 from checkin_jax.protocols import REPLACE
 from checkin_jax.randomizers import Randomizer
 
@@ -50,7 +49,7 @@ def assumed_of_central(events: Iterable[DpEvent]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def notes_of(units: Sequence[ProtocolUnit], with_central: bool) -> tuple[str, ...]:
+def notes_of(units: Sequence[CheckInDpEvent], with_central: bool) -> tuple[str, ...]:
     """Notes to the reader of a ledger: views and populations, if units differ in them.
 
     with_central: True if the ledger has central events.
@@ -73,7 +72,7 @@ def notes_of(units: Sequence[ProtocolUnit], with_central: bool) -> tuple[str, ..
     return tuple(out)
 
 
-def in_words(unit: ProtocolUnit, count: int) -> str:
+def in_words(unit: CheckInDpEvent, count: int) -> str:
     """One kind of unit in words: clients, number, messages and view."""
     protocol = unit.protocol
     if protocol.num_units == 1:
@@ -84,7 +83,7 @@ def in_words(unit: ProtocolUnit, count: int) -> str:
 
 
 def composed_words(
-    units: Iterable[tuple[ProtocolUnit, int]], events: Iterable[tuple[DpEvent, int]]
+    units: Iterable[tuple[CheckInDpEvent, int]], events: Iterable[tuple[DpEvent, int]]
 ) -> tuple[str, ...]:
     """Lines for the kinds of unit: clients, number, messages and view; and for dp_accounting's own events."""
     return (
@@ -114,7 +113,7 @@ class LedgerGuarantee(StatedGuarantee):
     lower: float
     delta: float
     neighboring_relation: str
-    units: tuple[tuple[ProtocolUnit, int], ...]
+    units: tuple[tuple[CheckInDpEvent, int], ...]
     central: tuple[tuple[DpEvent, int], ...]
     method: str
     lower_method: str
@@ -172,17 +171,8 @@ class LedgerGuarantee(StatedGuarantee):
         )
 
     @property
-    def _about(self) -> list[tuple[str, str]]:
+    def _protected(self) -> list[tuple[str, str]]:
         return [
             ("protects", "one client's record in everything that was composed"),
             *(("composed", each) for each in self.composed),
-            ("against", self.against),
-            ("adjacency", f"{self.neighboring_relation}: {self.compared}"),
-            ("bracket", f"{down(self.lower)} <= epsilon <= {up(self.epsilon)} at delta = {self.delta!r}"),
-            ("upper end", self.method),
-            ("lower end", self.lower_method),
         ]
-
-    @property
-    def _attacked(self) -> list[tuple[str, str]]:
-        return [] if self.attack is None else list(self.attack.lines)

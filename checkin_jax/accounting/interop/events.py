@@ -5,14 +5,12 @@ As in dp_accounting, the meaning of an event never changes; a new meaning gets a
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import attr
 import numpy as np
-from dp_accounting import DpEvent, NeighboringRelation, SelfComposedDpEvent
+from dp_accounting import DpEvent, SelfComposedDpEvent
 from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
@@ -20,19 +18,14 @@ from checkin_jax import _validate
 from checkin_jax._suggest import named
 from checkin_jax.accounting.bounds.interface import UnitBound
 from checkin_jax.accounting.bounds.select import (
-    BEST,
-    check_bounds,
     check_protocol,
     check_randomizer,
     has_identical_units,
-    unit_bound,
 )
 from checkin_jax.accounting.composition import compose
 from checkin_jax.accounting.composition.search import laws_above
-from checkin_jax.accounting.guarantee import relation_of
 from checkin_jax.kernels.composition import pld
-from checkin_jax.kernels.execution.devices import float64
-from checkin_jax.protocols import REPLACE, VIEWS, CheckInProtocol
+from checkin_jax.protocols import VIEWS, CheckInProtocol
 from checkin_jax.protocols.rounds import AvailableCheckIn
 from checkin_jax.randomizers import Randomizer
 
@@ -50,14 +43,6 @@ class CheckInDpEvent(DpEvent):
     protocol: CheckInProtocol
     randomizer: Randomizer
     view: str = "messages"
-
-
-class ProtocolUnit(NamedTuple):
-    """One unit of a protocol, its randomizer, and the view."""
-
-    protocol: CheckInProtocol
-    randomizer: Randomizer
-    view: str
 
 
 @named
@@ -89,8 +74,8 @@ def unit_event(protocol: CheckInProtocol, randomizer: Randomizer, view: str = "m
     return CheckInDpEvent(unit, randomizer, _validate.choice(VIEWS, view=view))
 
 
-def to_unit(event: CheckInDpEvent) -> ProtocolUnit:
-    """The unit of an event.
+def to_unit(event: CheckInDpEvent) -> CheckInDpEvent:
+    """The event itself, a unit.
 
     Raises:
       TypeError, ValueError: a field that is no protocol of one unit, no randomizer or no view.
@@ -98,82 +83,33 @@ def to_unit(event: CheckInDpEvent) -> ProtocolUnit:
     if check_protocol(event.protocol).num_units != 1 and has_identical_units(event.protocol):
         raise _validate.error("one unit, composed as often as it repeats", protocol=event.protocol)
     check_randomizer(event.randomizer)
-    return ProtocolUnit(event.protocol, event.randomizer, _validate.choice(VIEWS, view=event.view))
+    _validate.choice(VIEWS, view=event.view)
+    return event
 
 
-def joined(counts: Mapping[CheckInDpEvent, int]) -> list[tuple[ProtocolUnit, int]]:
-    """Units and their counts; availability logs with the same count are joined into one log.
+def joined(counts: Mapping[CheckInDpEvent, int]) -> list[tuple[CheckInDpEvent, int]]:
+    """Events and their counts; availability logs with the same count are joined into one log.
 
     So the rounds of a year that was composed month by month are grouped as those of the year.
     """
     logs: dict[tuple, list[AvailableCheckIn]] = {}
     out = []
     for event, count in counts.items():
-        unit = to_unit(event)
-        if isinstance(unit.protocol, AvailableCheckIn):
-            key = unit.protocol.terms, unit.randomizer, unit.view, count
-            logs.setdefault(key, []).append(unit.protocol)
+        if isinstance(event.protocol, AvailableCheckIn):
+            key = event.protocol.terms, event.randomizer, event.view, count
+            logs.setdefault(key, []).append(event.protocol)
         else:
-            out.append((unit, count))
+            out.append((event, count))
     for (_, randomizer, view, count), runs in logs.items():
-        out.append((ProtocolUnit(runs[0].followed_by(runs[1:]), randomizer, view), count))
+        out.append((CheckInDpEvent(runs[0].followed_by(runs[1:]), randomizer, view), count))
     return out
 
 
 _MAX_KNOTS = 2_000_000
 
 
-@named
-def to_pld(
-    protocol: CheckInProtocol,
-    randomizer: Randomizer,
-    view: str = "messages",
-    *,
-    value_discretization_interval: float = 1e-4,
-    tail_mass: float = 1e-15,
-    bounds: str | Sequence[str] = BEST,
-    neighboring_relation: str | NeighboringRelation = REPLACE,
-) -> PrivacyLossDistribution:
-    """Returns the privacy loss distribution of ONE unit of the protocol (a round, or a window), to be composed.
-
-    Pessimistic: a pair on a grid whose profile is at least the unit's in both directions (connect the dots). Every
-    epsilon or delta computed from it is an upper bound, up to dp_accounting's own FFT round-off.
-
-    Args:
-      protocol: as in `account`; its number of units is ignored.
-      randomizer: as in `account`.
-      view: as in `account`.
-      value_discretization_interval: spacing of the grid, nats, in (0, 500].
-      tail_mass: mass of the unit that counts at infinite loss, in (0, 1).
-      bounds: as in `account`.
-      neighboring_relation: as in `account`; under add-or-remove-one the two directions differ.
-
-    Raises:
-      TypeError, ValueError: with the argument, its value and its legal range; or a grid of more than 2e6 points.
-    """
-    check_protocol(protocol)
-    check_randomizer(randomizer)
-    _validate.choice(VIEWS, view=view)
-    relation = relation_of(neighboring_relation)
-    spacing, tail_mass = grid_of(value_discretization_interval, tail_mass)
-    with float64():
-        wanted = check_bounds(bounds)
-        one = unit_bound(protocol, randomizer, view, 1.0, tail_mass, bounds=wanted, relation=relation).bound
-        return pld_of(one, spacing=spacing, tail_mass=tail_mass)
-
-
-def grid_of(value_discretization_interval: float, tail_mass: float) -> tuple[float, float]:
-    """Both arguments, checked.
-
-    Raises:
-      TypeError, ValueError: an argument outside its range.
-    """
-    spacing = _validate.real(0, 500, "(]", value_discretization_interval=value_discretization_interval)
-    return spacing, _validate.real(0, 1, "()", tail_mass=tail_mass)
-
-
 def pld_of(one: UnitBound, *, spacing: float, tail_mass: float) -> PrivacyLossDistribution:
-    """`to_pld` of a bound on a unit; call inside `float64()`.
+    """Privacy loss distribution of a bound on a unit; call inside `float64()`.
 
     Raises:
       ValueError: a grid of more than 2e6 points.
@@ -187,14 +123,6 @@ def pld_of(one: UnitBound, *, spacing: float, tail_mass: float) -> PrivacyLossDi
         )
     losses = spacing * np.arange(size + 1)
     return PrivacyLossDistribution(*(_pmf(law, spacing) for law in laws_above(one, losses)))
-
-
-def composed_pld(
-    units: Sequence[tuple[UnitBound, int]], *, spacing: float, tail_mass: float
-) -> PrivacyLossDistribution:
-    """`pld_of` of all units with their numbers; tail_mass: of each unit. Call inside `float64()`."""
-    parts = (pld_of(one, spacing=spacing, tail_mass=tail_mass).self_compose(count) for one, count in units)
-    return functools.reduce(lambda one, other: one.compose(other), parts)
 
 
 def _pmf(atoms: pld.Atoms, spacing: float) -> DensePLDPmf:

@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 import attr
 from dp_accounting import DpEvent
 
-from checkin_jax import _validate
-from checkin_jax._files import appending, naming, object_of, replacing
-from checkin_jax._rounding import counted
+from checkin_jax import _files, _validate
+from checkin_jax._files import naming, object_of, replacing
 from checkin_jax._serialize import from_plain, to_plain
 from checkin_jax._version import __version__
 from checkin_jax.accounting.account import MIN_DELTA
@@ -31,7 +30,7 @@ from checkin_jax.accounting.bounds.select import has_identical_units
 from checkin_jax.accounting.interop import allocated_epochs
 from checkin_jax.accounting.interop.central_mechanisms import KINDS
 from checkin_jax.accounting.interop.composed_guarantee import in_words
-from checkin_jax.accounting.interop.events import CheckInDpEvent, ProtocolUnit, to_unit, unit_event
+from checkin_jax.accounting.interop.events import CheckInDpEvent, unit_event
 from checkin_jax.protocols import MAX_ROUNDS, VIEWS, CheckInProtocol
 from checkin_jax.randomizers import Randomizer
 
@@ -39,7 +38,7 @@ from checkin_jax.randomizers import Randomizer
 STATE_SCHEMA = 3
 
 
-def plain_run(unit: ProtocolUnit, count: int) -> dict[str, Any]:
+def plain_run(unit: CheckInDpEvent, count: int) -> dict[str, Any]:
     """A run as plain values, for JSON: its unit, and the number of its repetitions."""
     described = {"protocol": to_plain(unit.protocol), "randomizer": to_plain(unit.randomizer)}
     return {**described, "view": unit.view, "count": count}
@@ -108,7 +107,7 @@ def save_state(
     neighboring_relation: str,
 ) -> dict[str, Any]:
     """The ledger as plain values, for JSON."""
-    runs = [plain_run(to_unit(event), count) for event, count in counts.items()]
+    runs = [plain_run(event, count) for event, count in counts.items()]
     more = [{"event": event_to_plain(event), "count": count} for event, count in others.items()]
     return state_of(runs, more, non_private, neighboring_relation)
 
@@ -205,10 +204,10 @@ class Entry:
     removed: Removal | None = None
 
     @property
-    def unit(self) -> tuple[ProtocolUnit, int] | None:
+    def unit(self) -> tuple[CheckInDpEvent, int] | None:
         """(unit, number of compositions) of check-ins; None for other events."""
         counts, _, _ = load_state(_state([self], _REPLACE), _REPLACE)
-        return next(((to_unit(event), count) for event, count in counts.items()), None)
+        return next(iter(counts.items()), None)
 
     @property
     def runs(self) -> tuple[tuple[CheckInProtocol, Randomizer], ...]:
@@ -237,13 +236,14 @@ class Entry:
             f"{self.ran['count']:,} x {self.ran['event']}" if "event" in self.ran else "a non-private event"
         )
 
-    def told(self, words: str) -> str:
-        """The run in these words, its note, and its removal."""
+    @property
+    def told(self) -> str:
+        """The run in words, its note, and its removal."""
         note, gone = f" ({self.note})" if self.note else "", self.removed
         if gone is None:
-            return f"{words}{note}"
+            return f"{self.description}{note}"
         reason = f" ({gone.note})" if gone.note else ""
-        return f"{words}{note}; removed on {gone.on} by {gone.by}{reason}"
+        return f"{self.description}{note}; removed on {gone.on} by {gone.by}{reason}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -315,22 +315,6 @@ class Ledger:
         return tuple(pairs)
 
 
-def settings_once(entries: Iterable[Entry]) -> list[str]:
-    """The run of each entry in words; a setting that repeats is named by the first entry that has it."""
-    first: dict[Any, int] = {}
-    found = []
-    for each in entries:
-        words = each.description
-        if each.unit is not None:
-            protocol, randomizer, view = each.unit[0]
-            number = first.setdefault((protocol.setting, randomizer, view), each.id)
-            if number != each.id:
-                kind = "round" if hasattr(protocol, "num_rounds") else "window"
-                words = f"{counted(each.num_rounds, kind)} in the setting of entry {number}"
-        found.append(words)
-    return found
-
-
 def today() -> str:
     """Today's ISO date, UTC."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -360,7 +344,7 @@ def add(
     delta: float | None = None,
     epsilon: float | None = None,
 ) -> tuple[Ledger, Entry | None]:
-    """Appends an entry to a file under a lock; a missing file is created.
+    """Appends an entry to a file; a missing file is created.
 
     Args:
       event, count: the run: one unit and its number of repetitions, or a log and 1.
@@ -377,7 +361,7 @@ def add(
       ValueError: another relation or target than the file's; no date; or as `read`.
       BlockingIOError: another process held the lock too long. OSError: the file cannot be written.
     """
-    ran, day = plain_run(to_unit(event), count), today() if on is None else _validate.day(on=on)
+    ran, day = plain_run(event, count), today() if on is None else _validate.day(on=on)
     kept = {"on": day, "note": note, "by": by, "added": today(), "ran": ran}
     earlier: Entry | None = None
 
@@ -434,19 +418,19 @@ def target(found: Ledger, delta: float | None, epsilon: float | None) -> dict[st
 
 
 class _Tail(NamedTuple):
-    """End of the complete lines of a file: offset, and hash of the last line; None for a saved accountant."""
+    """End of the complete lines of a file: offset, and hash of the last line; empty for a saved accountant."""
 
     end: int
-    hash: str | None
+    hash: str
 
 
 def _appended(path: Path, relation: str | None, lines: Callable[[Ledger], list[dict[str, Any]]]) -> Ledger:
-    """Appends lines to the locked file; a saved accountant is converted, atomically, into a file of lines.
+    """Appends lines to the file, atomically; a saved accountant is converted into a file of lines.
 
     relation: of a new file, and required of an existing one unless None. lines: of the ledger so far.
     """
-    with appending(path) as stream:
-        content = stream.read()
+    with replacing(path, _files.PATIENCE) as stream:
+        content = path.read_bytes() if path.exists() else b""
         if content:
             found, tail = _parsed(path, content)
             if relation not in (None, found.neighboring_relation):
@@ -456,24 +440,17 @@ def _appended(path: Path, relation: str | None, lines: Callable[[Ledger], list[d
         else:
             found, tail = Ledger(path=path, neighboring_relation=relation or _REPLACE), _Tail(0, "")
         more = lines(found)
-        if tail.hash:
-            begun, added = content[: tail.end], _chained(more, tail.hash)
-        else:
+        if not tail.hash:
             start = {"kind": _START, "schema": SCHEMA, "version": __version__}
             start |= {"neighboring_relation": found.neighboring_relation}
             kept = [
                 {"kind": _ENTRY} | {name: getattr(each, name) for name in sorted(_FIELDS[_ENTRY])}
                 for each in found.entries
             ]
-            begun, added = b"", _chained([start, *kept, *more], "")
-        if tail.hash is None:
-            with replacing(path) as whole:
-                whole.write(added)
-        else:
-            stream.truncate(len(begun))
-            stream.seek(len(begun))
-            stream.write(added)
-        return _parsed(path, begun + added)[0]
+            more = [start, *kept, *more]
+        whole = content[: tail.end] + _chained(more, tail.hash)
+        stream.write(whole)
+    return _parsed(path, whole)[0]
 
 
 def _state(entries: Iterable[Entry], relation: str) -> dict[str, Any]:
@@ -507,7 +484,7 @@ def _parsed(path: Path, content: bytes) -> tuple[Ledger, _Tail]:
     except ValueError:
         lined = False
     if not lined:
-        return _saved_accountant(path, content), _Tail(0, None)
+        return _saved_accountant(path, content), _Tail(0, "")
     if not newline:
         raise ValueError(f"{path}: line 1: damaged: the line does not end")
     *whole, rest = content.split(b"\n")
