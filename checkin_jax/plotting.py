@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,8 +18,6 @@ from checkin_jax._suggest import how_to_install
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from checkin_jax.accounting.guarantee import RateRow
 
 
 # Distinguish lines if colours have another meaning, or do not suffice.
@@ -121,31 +119,6 @@ def band(
     fill = axis.fill_betweenx if sideways else axis.fill_between
     fill(x, lower, upper, color=look["color"], alpha=0.25, linewidth=0)
     axis.plot(*((upper, x) if sideways else (x, upper)), style, **look)
-
-
-def by_rate(
-    tables: Mapping[str, Sequence[RateRow]], colors: Mapping[str, str], rates: np.ndarray, counts: np.ndarray
-) -> Figure:
-    """Brackets of epsilon against the check-in rate, above the numbers of clients by rate.
-
-    tables: name -> rows by rate, in any order, as of `Guarantee.by_rate`. colors: of each name. rates,
-    counts: of all clients, [groups].
-    """
-    drawn, (above, beneath) = figure(2, height=4.6, sharex=True, height_ratios=(3, 1))
-    for name, table in tables.items():
-        kept = [row for row in sorted(table, key=lambda row: row.client_rate) if 0 < row.epsilon < np.inf]
-        rows = [(row.client_rate, row.lower, row.epsilon) for row in kept]
-        at, lower, upper = np.array(rows).reshape(-1, 3).T
-        band(above, at, lower, upper, color=colors[name], label=name)
-    above.set(yscale="log", ylabel="epsilon (nats)")
-    above.legend(frameon=False)
-    edges = np.geomspace(rates.min() / 1.01, rates.max() * 1.01, 31).tolist()
-    beneath.hist(rates, edges, weights=counts, color=SERIES[-1])
-    beneath.set(xscale="log", xlabel="check-in rate", ylabel="clients")
-    ticks = [d * 10.0**e for e in range(-12, 1) for d in (1, 2, 5) if edges[0] <= d * 10.0**e <= edges[-1]]
-    beneath.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    beneath.set_xticks([], minor=True)
-    return drawn
 
 
 def write(drawn: Figure, out: Path) -> None:

@@ -86,7 +86,7 @@ class _DeclaredOptions(BoundsOption):
 
         attack: True to include attack terms of a ledger in every view.
         """
-        from checkin_jax.reports import formats
+        from checkin_jax.reports import render
         from checkin_jax.reports.record import sentence
 
         kind = {".json": "ledger", ".toml": "plan"}.get(subject.suffix)
@@ -96,7 +96,7 @@ class _DeclaredOptions(BoundsOption):
             raise UsageError("--delta is given by the plan: leave it out")
         bounds = bounds_of(self.bounds)
         try:
-            last = None if self.last is None else formats.last_of(self.last, kind)
+            last = None if self.last is None else render.last_of(self.last, kind)
         except ValueError as error:
             raise UsageError(f"--last {error}") from error
         if kind == "ledger":
@@ -203,6 +203,6 @@ class Statement(_DeclaredOptions):
         return self._written(self.record_of(self.subject, said, attack=True))
 
     def _written(self, subject: Record) -> str:
-        from checkin_jax.reports import formats
+        from checkin_jax.reports import render
 
-        return formats.FORMATS[self.format](formats.plain(subject))
+        return render.FORMATS[self.format](render.plain(subject))

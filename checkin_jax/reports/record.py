@@ -60,12 +60,10 @@ class Promise:
       name: the kind of message, on a page about several; else empty.
       guarantees: by view, or under "as composed" if units are observed in different views; the view without
         trust first.
-      relied_on: the guarantee that may be relied on, for a table of beliefs; None: there is none.
     """
 
     name: str = ""
     guarantees: Mapping[str, StatedGuarantee]
-    relied_on: StatedGuarantee | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,6 +193,10 @@ class Record:
         view = self.deployment.view
         return view if view in self.promises[0].guarantees else None
 
+    def relied_on(self, promise: Promise) -> StatedGuarantee | None:
+        """The guarantee that may be relied on; None: there is none."""
+        return promise.guarantees.get(reliable_view(promise.guarantees, self.deployment))
+
     @property
     def chosen(self) -> str | None:
         """Name of the declared kind of message, if the promises are of several; None: undeclared.
@@ -303,7 +305,7 @@ class Record:
         promise, *more = self.judged
         if more:
             return self._count_of_messages
-        relied_on = promise.guarantees.get(reliable_view(promise.guarantees, self.deployment))
+        relied_on = self.relied_on(promise)
         return (
             *self._on_target(promise),
             *([self.left] if self.left and self.meets(relied_on) else []),
@@ -414,7 +416,7 @@ class Record:
 
         attack: True to include the beliefs of an adversary.
         """
-        found = [(each.name, beliefs(each.relied_on)) for each in self.judged if attack]
+        found = [(each.name, beliefs(self.relied_on(each))) for each in self.judged if attack]
         return (
             *self.verdicts,
             *(

@@ -43,7 +43,6 @@ def of_ledger(
     if len(views) != 1 or found.central or deployment.view == COMPOSED:
         each[COMPOSED] = found
     guarantees = {view: each[view] for view in (*VIEWS, COMPOSED) if view in each}
-    relied_on = guarantees.get(reliable_view(guarantees, deployment))
     units = sum(count * unit.protocol.num_units for unit, count in found.units)
     units += sum(count for _, count in found.central)
     sizes = {unit.protocol.num_clients for unit, _ in found.units}
@@ -64,7 +63,7 @@ def of_ledger(
         state=tuple(twice),
         title=f"Privacy of {name}",
         lead=f"{units:,} rounds or windows of the same clients, composed{period}",
-        promises=(Promise(guarantees=guarantees, relied_on=relied_on),),
+        promises=(Promise(guarantees=guarantees),),
         clients=max(sizes, default=None),
         clients_at_once=True,
         unit=_UNIT.format("everything in the ledger"),
@@ -116,7 +115,6 @@ def of_plan(
                     + (f", {first.protocol.description}" if first.protocol != protocol else "")
                 ).rstrip("."),
                 guarantees=each,
-                relied_on=each.get(reliable_view(each, deployment)),
             )
         )
     state = ["This is a plan: nothing has run. The figures hold for a run exactly as described."]

@@ -11,7 +11,7 @@ import optax
 from stand_in import quick_account, two_clouds
 
 import checkin_jax as cj
-from checkin_jax.reports import formats
+from checkin_jax.reports import render
 from checkin_jax.training.budget import budget_of
 from checkin_jax.training.reports import run_page
 from checkin_jax.training.reports.run_page import of_run
@@ -83,12 +83,12 @@ def test_all_that_is_written_states_epsilon_by_rate_the_fastest_client_first(tmp
     assert [tuple(row) for row in budget.by_rate] == accounted("messages")
     _, _, told = str(budget).partition("  spent in view 'messages':\n  by rate    clients who")
     assert told.count(" or less: ") == 3
-    stated = formats.plain(of_run(read, FAST), attack=False)
+    stated = render.plain(of_run(read, FAST), attack=False)
     for each in stated["guarantees"]:
         assert [tuple(row.values()) for row in each["by_rate"]] == accounted(each["view"])
     schema = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text())
     jsonschema.validate(stated, schema)
-    assert formats.as_text(stated).count("Clients of check-in rates up to 0.05: epsilon at most") == 3
+    assert render.as_text(stated).count("Clients of check-in rates up to 0.05: epsilon at most") == 3
     page = run_page.build(read, FAST)
     assert "Epsilon of each client" in page
     assert page.count("<svg") == page.count("</svg>") >= 5

@@ -16,7 +16,7 @@ import pytest
 from stand_in import quick_account
 
 import checkin_jax as cj
-from checkin_jax.reports import formats
+from checkin_jax.reports import render
 from checkin_jax.training.reports import run_page
 from checkin_jax.training.reports.run_page import of_run
 
@@ -297,9 +297,9 @@ def test_the_report_says_what_is_public_what_costs_nothing_and_how_settings_were
             cj.training.Model(**wrong)
     read = cj.training.read(tmp_path / "told")
     assert read.about["tuning"] == "as in an earlier study"
-    record = formats.plain(of_run(read, quick_account), attack=False)
+    record = render.plain(of_run(read, quick_account), attack=False)
     assert record["tuning"]["stated"] == "as in an earlier study"
-    shown = formats.as_text(record)
+    shown = render.as_text(record)
     assert "Stated: as in an earlier study." in shown
     assert "post-processing costs no privacy" in shown
     assert "  test set " not in str(dataclasses.replace(told, metrics={}))
@@ -322,11 +322,11 @@ def test_a_run_that_ended_early_leads_with_all_planned_rounds_everywhere(tmp_pat
     read = cj.training.read(folder)
     page = run_page.build(read, quick_account)
     assert page.index(">0.012<") < page.index("epsilon at most 0.004")
-    values = formats.plain(of_run(read, quick_account), attack=False)
+    values = render.plain(of_run(read, quick_account), attack=False)
     for form in ("text", "model-card"):
-        shown = formats.FORMATS[form](values)
+        shown = render.FORMATS[form](values)
         assert shown.index("at most 0.012") < shown.index("at most 0.004")
-    entry = json.loads(formats.as_registry(values))
+    entry = json.loads(render.as_registry(values))
     assert [each["epsilon"] for each in entry["dp_flavors"]] == pytest.approx([0.018, 0.012, 0.006])
 
 
@@ -346,7 +346,7 @@ def test_a_run_that_its_budget_ended_leads_with_what_ran(tmp_path):
     assert report.leading["messages"].epsilon == pytest.approx(0.006)
     read = cj.training.read(tmp_path / "run")
     assert "that ran:" not in run_page.build(read, quick_account)
-    assert formats.plain(of_run(read, quick_account), attack=False)["guarantees_of_all_planned_rounds"] == []
+    assert render.plain(of_run(read, quick_account), attack=False)["guarantees_of_all_planned_rounds"] == []
 
 
 def test_a_fleet_that_ended_early_states_the_rates_of_what_it_leads_with(tmp_path):
@@ -356,7 +356,7 @@ def test_a_fleet_that_ended_early_states_the_rates_of_what_it_leads_with(tmp_pat
     report = train(tmp_path / "run", run=run, on_round=stop_after(2))
     assert report.planned
     assert report.by_rate["messages"][0].epsilon == report.leading["messages"].epsilon
-    values = formats.plain(of_run(cj.training.read(tmp_path / "run"), quick_account), attack=False)
+    values = render.plain(of_run(cj.training.read(tmp_path / "run"), quick_account), attack=False)
     (first, *_), none = (
         values[name][1]["by_rate"] for name in ("guarantees_of_all_planned_rounds", "guarantees")
     )

@@ -12,7 +12,7 @@ from checkin_jax.accounting.bounds.select import check_relation, unit_bound
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.auditing.auditor import Audit, Finding
 from checkin_jax.protocols import PROTOCOLS, RELATIONS, VIEWS
-from checkin_jax.reports import formats
+from checkin_jax.reports import render
 from checkin_jax.training.reports import recorded, run_page
 from checkin_jax.training.reports.run_page import of_run
 from checkin_jax.training.run import PrivateRun
@@ -148,7 +148,7 @@ def folder_of(run, folder):
 def test_the_page_speaks_as_the_statement_does(run, tmp_path):
     read = recorded.read(folder_of(run, tmp_path))
     top = html.unescape(run_page.build(read)).partition('<h2 id="words">')[0]
-    statement = formats.as_text(formats.plain(of_run(read), attack=False))
+    statement = render.as_text(render.plain(of_run(read), attack=False))
     for view in VIEWS:
         # In the table and, of all that anybody may say about an adversary, nothing else.
         assert f">{run.observed(view)}<br><small>view {view}</small>" in top

@@ -13,10 +13,10 @@ import numpy as np
 
 from checkin_jax import plotting
 from checkin_jax._rounding import down, up
+from checkin_jax._validate import cut
 from checkin_jax.accounting.account import account
 from checkin_jax.accounting.guarantee import RateRow
 from checkin_jax.protocols import VIEWS
-from checkin_jax.rates import Rates
 from checkin_jax.reports import declarations, render
 from checkin_jax.reports.declarations import Deployment
 from checkin_jax.reports.record import (
@@ -26,7 +26,6 @@ from checkin_jax.reports.record import (
     Record,
     Section,
     number,
-    reliable_view,
     sentence,
 )
 from checkin_jax.training.reports.recorded import RecordedRun
@@ -74,7 +73,7 @@ def of_run(
         title=f"Private training on {data}",
         lead=f"{measured} after {run.rounds:,} rounds, {protocol.num_clients:,} clients",
         state=tuple(run.report["notes"]) if run.report else ("this run has not ended, or was killed",),
-        promises=(Promise(guarantees=leading, relied_on=leading[reliable_view(leading, said)]),),
+        promises=(Promise(guarantees=leading),),
         ran=found if planned else {},
         by_rate=rates,
         rounds=run.rounds,
@@ -139,11 +138,11 @@ def build(
         raise ValueError(f"run_dir={str(run.path)!r}: no round was logged; there is nothing to report")
     subject = of_run(run, account_fn, deployment=deployment)
     sections = (
-        *_by_rate(run, subject.by_rate),
+        *_by_rate(subject.by_rate),
         _course(run),
         Section(
             title="Settings and versions",
-            pairs=tuple((name, _short(json.dumps(value))) for name, value in run.about.items()),
+            pairs=tuple((name, cut(json.dumps(value), _ROOM)) for name, value in run.about.items()),
         ),
     )
     return render.page(dataclasses.replace(subject, sections=sections, made=made or subject.made))
@@ -216,10 +215,9 @@ def _check_ins(run: RecordedRun) -> tuple[Figure, ...]:
     return _figure("Check-ins", f"{caption}; {schedule.expected_messages:,.1f} expected.", draw)
 
 
-def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple[Section, ...]:
-    """Epsilon against the check-in rate, the worst client first, and the numbers of clients by rate."""
-    unequal_rates = run.run.protocol.unequal_rates
-    if not tables or not isinstance(unequal_rates, Rates):
+def _by_rate(tables: Mapping[str, Sequence[RateRow]]) -> tuple[Section, ...]:
+    """Epsilon against the check-in rate, the worst client first; none if all rates are equal."""
+    if not tables:
         return ()
     rows = tuple(
         (
@@ -231,24 +229,12 @@ def _by_rate(run: RecordedRun, tables: Mapping[str, Sequence[RateRow]]) -> tuple
         )
         for i, row in enumerate(tables[VIEWS[0]])
     )
-    caption = "Lines are guarantees for clients of each rate; bands extend down to the lower ends."
     told = (
         "Check-in rates differ between clients. All other figures on this page are for the client with the highest "
         "rate, whose epsilon is the largest."
     )
-    pictures: tuple[Figure, ...] = ()
-    if plotting.available():
-        drawn = plotting.by_rate(tables, _COLORS, unequal_rates.values, unequal_rates.counts)
-        pictures = (render.figure(drawn, "Epsilon by check-in rate", caption),)
     heads = "check-in rate up to", *(f"epsilon, {view}" for view in tables)
-    return (
-        Section(title="Epsilon of each client", paragraphs=(told,), heads=heads, rows=rows, figures=pictures),
-    )
-
-
-def _short(text: str) -> str:
-    """Text cut to the page's limit; config.json holds the rates of all clients."""
-    return text if len(text) <= _ROOM else f"{text[:_ROOM]} ... ({len(text):,} characters, see config.json)"
+    return (Section(title="Epsilon of each client", paragraphs=(told,), heads=heads, rows=rows),)
 
 
 def _figure(title: str, caption: str, draw: Callable[[Axes], None]) -> tuple[Figure, ...]:
