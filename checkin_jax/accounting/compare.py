@@ -10,6 +10,7 @@ import functools
 import importlib.resources
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,6 @@ def compare(
     randomizer: Randomizer,
     *,
     delta: float,
-    delta0: float | None = None,
     verbose: bool = True,
 ) -> list[ComparedBound]:
     """Compares all bounds on a run in the view "messages", replace-one: the certified bracket, then published bounds.
@@ -73,11 +73,11 @@ def compare(
     Renyi divergences if their paper has them, otherwise by strong composition.
 
     Args:
-      protocol: the run; its `published` names the analyses that apply.
+      protocol: the run; its facts say which analyses apply.
       randomizer: with pure local differential privacy; or Gaussian, for which published bounds use (epsilon0, delta0)
-        of its exact profile. There are no published bounds for others.
+        of its exact profile at delta0 = num_clients^-1.5, as in the experiments of [SCI]. There are no published bounds
+        for others.
       delta: of the run, in (0, 1).
-      delta0: with Gaussian, in (0, 1). Default: num_clients^-1.5, as in the experiments of [SCI].
       verbose: print on standard error after a few seconds that the comparison goes on.
 
     Returns:
@@ -88,10 +88,10 @@ def compare(
     """
     delta = _validate.real(0, 1, "()", delta=delta)
     with going_on("comparing; published bounds of many rounds may take a minute ...", verbose):
-        return beside(account(protocol, randomizer, delta=delta), delta0=delta0)
+        return beside(account(protocol, randomizer, delta=delta))
 
 
-def beside(g: Guarantee, *, delta0: float | None = None) -> list[ComparedBound]:
+def beside(g: Guarantee) -> list[ComparedBound]:
     """Rows of `compare` for a guarantee in the view "messages": its ends, then published bounds on its run."""
     protocol, randomizer, delta = g.protocol, g.randomizer, g.delta
     own = {"source": "checkin-jax", "delta": delta, "validity": g.validity}
@@ -103,9 +103,8 @@ def beside(g: Guarantee, *, delta0: float | None = None) -> list[ComparedBound]:
     if randomizer.largest_loss <= MAX_EPSILON0:
         bounds = list(_published(protocol, Run(protocol.num_units, delta, randomizer.largest_loss)))
     elif mu is not None:
-        chosen = float(protocol.num_clients) ** -1.5 if delta0 is None else delta0
-        chosen = _validate.real(0, 1, "()", delta0=chosen)
-        run = Run(protocol.num_units, delta, local_epsilon(mu, chosen), mu, chosen)
+        delta0 = _validate.real(0, 1, "()", delta0=float(protocol.num_clients) ** -1.5)
+        run = Run(protocol.num_units, delta, local_epsilon(mu, delta0), mu, delta0)
         bounds = list(_published(protocol, run))
     same = "source", "direction", "validity", "reason"
     found = [
@@ -211,21 +210,21 @@ def _averaged_updates(run: Run, num_clients: int, num_slots: int) -> Iterator[Pu
     yield run.repeated(lambda d: published.averaged_updates(n, m, run.epsilon0, 0.5 * d, 0.5 * d))
 
 
-# Analyses that a protocol may name in `published`, called with the arguments named there.
-PUBLISHED: dict[str, Callable[..., Iterator[PublishedBound]]] = {
-    "shuffled check-in": _shuffled,
-    "shuffling": _shuffling,
-    "fixed window": _fixed_window,
-    "sliding windows": _sliding_windows,
-    "averaged updates": _averaged_updates,
-}
-
-
 def _published(protocol: CheckInProtocol, run: Run) -> Iterator[PublishedBound]:
+    """Published bounds whose hypotheses hold for one unit, by the protocol's facts."""
     if protocol.unequal_rates is not None or protocol.num_colluding:
         return  # published bounds are for a common rate, and nobody colludes
-    for name, setting in protocol.published:
-        yield from PUBLISHED[_validate.choice(tuple(PUBLISHED), published=name)](run, **setting)
+    cover, averaged = protocol.cover, protocol.averaged_slot_choices
+    if protocol.sliding_window is not None:
+        yield from _sliding_windows(run, protocol.num_clients, protocol.sliding_window)
+    elif cover is not None and averaged is None:
+        yield from _shuffled(run, *cover)
+        if cover.rate == 1.0:
+            yield from _shuffling(run, cover.num_clients)
+    if protocol.used_slot_choices is not None:
+        yield from _fixed_window(run, *protocol.used_slot_choices)
+    if averaged is not None and averaged.prob == 1.0:
+        yield from _averaged_updates(run, averaged.num_clients, averaged.num_slots)
 
 
 def local_epsilon(mu: float, delta0: float) -> float:
@@ -302,44 +301,6 @@ class PublishedValue:
         return "contradicted" if contradicted else "sharper" if sharper else "looser"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PublishedTable:
-    """Published values of one source.
-
-    Attributes:
-      name: argument of `literature`.
-      title: the settings, in a few words.
-      source: authors and year.
-      artefact: source of the values: a repository, its commit and a file.
-      obtained: how the values were read from it.
-      remark: differences between the source's setting and ours, or why a value cannot be true; may be empty.
-      rows: as in `published_values.json`.
-    """
-
-    name: str
-    title: str
-    source: str
-    artefact: str
-    obtained: str
-    remark: str
-    rows: tuple[dict, ...]
-
-    def values(self) -> Iterator[PublishedValue]:
-        """Rows with their brackets, which are computed now."""
-        for row in self.rows:
-            setting, lower, epsilon = _bracket(row)
-            yield PublishedValue(
-                table=self.name,
-                setting=setting,
-                delta=row["delta"],
-                bound=row["bound"],
-                direction=row["direction"],
-                published=row["published"],
-                lower=lower,
-                epsilon=epsilon,
-            )
-
-
 def _bracket(row: dict) -> tuple[str, float, float]:
     if "allocation" in row:
         # A local import, since dp_accounting takes a second.
@@ -367,15 +328,15 @@ def _call(name: str, arguments: dict) -> str:
 
 
 @functools.cache
-def tables() -> dict[str, PublishedTable]:
-    """Tables of published values by name, in the order of the page."""
-    text = (importlib.resources.files("checkin_jax.accounting") / "published_values.json").read_text(
-        encoding="utf-8"
-    )
-    return {
-        table["name"]: PublishedTable(**table | {"rows": tuple(table["rows"])})
-        for table in json.loads(text)["tables"]
-    }
+def tables() -> dict[str, dict[str, Any]]:
+    """Tables of published values by name, as published_values.json has them, in the order of the page.
+
+    title: the settings, in a few words. source: authors and year. artefact: source of the values: a repository, its
+    commit and a file. obtained: how the values were read from it. remark: differences between the source's setting and
+    ours, or why a value cannot be true; may be empty.
+    """
+    file = importlib.resources.files("checkin_jax.accounting") / "published_values.json"
+    return {table["name"]: table for table in json.loads(file.read_text(encoding="utf-8"))["tables"]}
 
 
 @named
@@ -399,5 +360,10 @@ def literature(table: str | None = None) -> list[PublishedValue]:
     """
     if table is not None and (not isinstance(table, str) or table not in tables()):
         raise _validate.error(f"one of {', '.join(tables())}", table=table)
-    chosen = tables().values() if table is None else [tables()[table]]
-    return [value for one in chosen for value in one.values()]
+    found = []
+    for name in tables() if table is None else [table]:
+        for row in tables()[name]["rows"]:
+            setting, lower, epsilon = _bracket(row)
+            told = {key: row[key] for key in ("delta", "bound", "direction", "published")}
+            found.append(PublishedValue(table=name, setting=setting, lower=lower, epsilon=epsilon, **told))
+    return found

@@ -304,7 +304,6 @@ class Compare(RunOptions, JsonOption):
 
     Attributes:
       delta: delta of the run, in [1e-300, 1).
-      delta0: with Gaussian messages: delta0 of the (epsilon0, delta0)-LDP that published bounds use. Default: n^-1.5.
 
     Examples:
       checkin compare --num-clients 60000 --check-in-prob 0.1 --num-rounds 6800 --epsilon0 2
@@ -312,7 +311,6 @@ class Compare(RunOptions, JsonOption):
     """
 
     delta: Annotated[float, GUARANTEE] = 1e-6
-    delta0: Annotated[float | None, GUARANTEE] = None
 
     def run(self) -> None:
         """Prints the certified answer, then the table."""
@@ -321,14 +319,10 @@ class Compare(RunOptions, JsonOption):
 
         protocol, randomizer = self.build_protocol(), self.build_randomizer()
         delta = _validate.real(MIN_DELTA, 1, "[)", delta=self.delta)
-        if self.delta0 is not None:
-            _validate.real(0, 1, "()", delta0=self.delta0)
-            if self.noise_multiplier is None:
-                raise UsageError("--delta0 goes with --noise-multiplier")
         answer = account(protocol, randomizer, delta=delta)
         if not self.json:  # published bounds take longer than the answer
             say(answer.headline)
-        rows = beside(answer, delta0=self.delta0)
+        rows = beside(answer)
         if self.json:
             print(json.dumps([finite(dataclasses.asdict(row)) for row in rows], allow_nan=False))
         else:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from checkin_jax import _validate
 from checkin_jax._files import ending, in_folder
 from checkin_jax._rounding import down, up
 from checkin_jax._suggest import did_you_mean
@@ -98,8 +97,9 @@ class Bench(JsonOption):
             return
         for name, values in found.items():
             table, rows = tables()[name], columns(_beside(values), width=terminal_width())
-            source = f"{table.source}; {table.artefact}; {table.obtained}."
-            say(f"{name}: {table.title}", source, *([table.remark] if table.remark else []), "", rows, "")
+            source = f"{table['source']}; {table['artefact']}; {table['obtained']}."
+            remark = [table["remark"]] if table["remark"] else []
+            say(f"{name}: {table['title']}", source, *remark, "", rows, "")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -111,9 +111,6 @@ class FigureCommand:
       out: .pdf, .svg or .png file to write; an SVG follows the page's theme.
       data: also write the numbers that are shown to this .csv file.
       source: of figures of training: a folder of run directories, or the CSV that --data wrote of such runs.
-      points: values along each curve, instead of the figure's own number.
-      width: width of the figure in inches; 3.3 is a column of a journal.
-      text: size of all letters in points.
 
     Examples:
       checkin figure
@@ -125,9 +122,6 @@ class FigureCommand:
     out: Annotated[Path | None, OUTPUT] = None
     data: Annotated[Path | None, OUTPUT] = None
     source: Path | None = None
-    points: int | None = None
-    width: Annotated[float, OUTPUT] = 3.3
-    text: Annotated[float, OUTPUT] = 7.0
 
     @property
     def computing(self) -> str:
@@ -156,23 +150,18 @@ class FigureCommand:
         out = plotting.check(out=self.out)
         if self.data is not None:
             in_folder(data=ending((".csv",), data=self.data))
-        width = _validate.real(1.0, 50.0, width=self.width)
-        text = _validate.real(1.0, 50.0, text=self.text)
-        write(chosen, out, self.data, width=width, text=text, **self._given(chosen))
+        write(chosen, out, self.data, **self._given(chosen))
         say(str(out), *([] if self.data is None else [str(self.data)]))
 
     def _given(self, chosen: NamedFigure) -> dict[str, Any]:
         """The arguments of the figure: points, source, or none."""
         if self.source is not None and not chosen.source:
             raise UsageError(f"--source: expected none, as {self.name} shows no runs of training")
-        if self.points is not None and chosen.source:
-            raise UsageError(f"--points: expected none, as {self.name} has no curves to compute")
-        if chosen.source:
-            if self.source is None:
-                raise UsageError(f"--source is needed: runs of training, or their CSV, for {self.name}")
-            return {"source": _evaluations(self.source)}
-        points = chosen.points if self.points is None else self.points
-        return {"points": _validate.integer(2, 1_000, points=points)}
+        if not chosen.source:
+            return {"points": chosen.points}
+        if self.source is None:
+            raise UsageError(f"--source is needed: runs of training, or their CSV, for {self.name}")
+        return {"source": _evaluations(self.source)}
 
 
 def _evaluations(source: Path) -> list[dict[str, Any]]:

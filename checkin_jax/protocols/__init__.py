@@ -16,7 +16,6 @@ from checkin_jax.protocols.protocol import MAX_ROUNDS as MAX_ROUNDS
 from checkin_jax.protocols.protocol import RELATIONS as RELATIONS
 from checkin_jax.protocols.protocol import REPLACE as REPLACE
 from checkin_jax.protocols.protocol import VIEWS as VIEWS
-from checkin_jax.protocols.protocol import Analysis as Analysis
 from checkin_jax.protocols.protocol import CheckInProtocol as CheckInProtocol
 from checkin_jax.protocols.protocol import Cover as Cover
 from checkin_jax.protocols.protocol import KnownSlots as KnownSlots

@@ -101,13 +101,6 @@ class UnequalSlotChoices(NamedTuple):
     unequal_rates: CheckInRates
 
 
-class Analysis(NamedTuple):
-    """A published analysis: its name in `accounting.compare.PUBLISHED`, and its parameters by name."""
-
-    name: str
-    setting: Mapping[str, Any]
-
-
 MAX_CLIENTS = 10**12
 MAX_ROUNDS = 10**9
 
@@ -331,11 +324,6 @@ class CheckInProtocol(ByName, abc.ABC):
         """This protocol with `count` units."""
         return dataclasses.replace(cast(Any, self), **{self._unit: count})
 
-    @property
-    def setting(self) -> Any:
-        """Key of everything but the number of units: equal for runs that differ in that number alone."""
-        return self.repeated(1)
-
     def varied(self, name: str, value: float) -> Self:
         """This protocol with another value of one of its `variables`."""
         whole = next(each.whole for each in self.variables if each.name == name)
@@ -355,7 +343,7 @@ class CheckInProtocol(ByName, abc.ABC):
     @property
     def unequal_rates(self) -> CheckInRates | None:
         """The clients' check-in rates if they differ; else None."""
-        return None
+        return differing(getattr(self, "check_in_prob", 1.0))
 
     @property
     def arrival_prob(self) -> float:
@@ -447,21 +435,6 @@ class CheckInProtocol(ByName, abc.ABC):
     def unequal_averaged_slot_choices(self) -> UnequalSlotChoices | None:
         """Replaces `averaged_slot_choices` if rates differ."""
         return None
-
-    @property
-    def published(self) -> tuple[Analysis, ...]:
-        """Published analyses whose hypotheses hold for one unit, for `compare`; derived from the facts by default."""
-        found: list[Analysis] = []
-        if self.cover is not None and self.averaged_slot_choices is None:
-            found.append(Analysis("shuffled check-in", self.cover._asdict()))
-            if self.cover.rate == 1.0:
-                found.append(Analysis("shuffling", {"num_clients": self.cover.num_clients}))
-        if self.used_slot_choices is not None:
-            found.append(Analysis("fixed window", self.used_slot_choices._asdict()))
-        if self.averaged_slot_choices is not None and self.averaged_slot_choices.prob == 1.0:
-            num_clients, num_slots, _ = self.averaged_slot_choices
-            found.append(Analysis("averaged updates", {"num_clients": num_clients, "num_slots": num_slots}))
-        return tuple(found)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
         """Reason why this neighboring relation has no guarantee in this view; None if it has one."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -30,7 +29,6 @@ from checkin_jax.protocols.protocol import (
     Cover,
     UnequalCover,
     UnitGroup,
-    differing,
     dropped,
     highest,
     lost,
@@ -109,10 +107,6 @@ class ShuffledCheckIn(CheckInProtocol):
         if isinstance(self.check_in_prob, CheckInRates):
             return (ROUNDS,)
         return (PROB, ROUNDS) if self.min_reports else (PROB, ROUNDS, self._clients)
-
-    @property
-    def unequal_rates(self) -> CheckInRates | None:
-        return differing(self.check_in_prob)
 
     @property
     def rate(self) -> float:
@@ -397,13 +391,6 @@ class AvailableCheckIn(CheckInProtocol):
         return dataclasses.replace(
             self, log=AvailabilityLog(*columns), num_rounds=cast(Any, None), num_clients=cast(Any, None)
         )
-
-    @property
-    def setting(self) -> Any:
-        """Key of the terms, and of each kind of round of the log with its share of all rounds."""
-        rounds = np.stack([self.log.available, self.log.coin])[:, : self.num_rounds]
-        kinds, counts = np.unique(rounds, axis=1, return_counts=True)
-        return self.terms, kinds.tobytes(), tuple(Fraction(int(each), self.num_rounds) for each in counts)
 
     @property
     def terms(self) -> tuple[float, int, int]:

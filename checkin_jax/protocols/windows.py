@@ -21,7 +21,6 @@ from checkin_jax.protocols.protocol import (
     UNCOUNTED,
     UNSEEN_BUT_COUNTED,
     UNSEEN_UNCOUNTED,
-    Analysis,
     CheckInProtocol,
     Cover,
     KnownSlots,
@@ -30,7 +29,6 @@ from checkin_jax.protocols.protocol import (
     UnequalCover,
     UnequalSlotChoices,
     Words,
-    differing,
     highest,
 )
 from checkin_jax.randomizers.randomizer import FreeVariable
@@ -98,10 +96,6 @@ class CommonSlots(CheckInProtocol):
     def variables(self) -> tuple[FreeVariable, ...]:
         # num_slots is not searched: epsilon decreases in it for many slots, and increases for many clients.
         return (EPOCHS,) if isinstance(self.check_in_prob, CheckInRates) else (PROB, EPOCHS, self._clients)
-
-    @property
-    def unequal_rates(self) -> CheckInRates | None:
-        return differing(self.check_in_prob)
 
     @property
     def rate(self) -> float:
@@ -407,11 +401,6 @@ class SlidingWindow(CheckInProtocol):
         seen = used * alone * (1.0 - 1e-12)
         rivals, empty = 1.0 / window, left_empty(window - 1, 1.0 / window)
         return Slots(number, used, seen, window - 1, rivals, used, True, total, self.minibatch, True, empty)
-
-    @property
-    def published(self) -> tuple[Analysis, ...]:
-        """Published analyses of sliding windows, for `compare`."""
-        return (Analysis("sliding windows", {"num_clients": self.num_clients, "window": self.window}),)
 
     def refuses(self, neighboring_relation: str, view: str) -> str | None:
         if neighboring_relation == REPLACE:

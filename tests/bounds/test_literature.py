@@ -83,7 +83,7 @@ def test_the_command_prints_and_writes_a_table_with_its_source(capsys, tmp_path)
     out = tmp_path / "rows.parquet"
     cli.main(["bench", "clones-2021", "--out", str(out)])
     printed = capsys.readouterr().out
-    assert tables()["clones-2021"].artefact in printed
+    assert tables()["clones-2021"]["artefact"] in printed
     values = cj.literature("clones-2021")
     assert all(up(value.epsilon, 5) in printed and value.verdict in printed for value in values)
     assert pq.read_table(out).column("epsilon").to_pylist() == [value.epsilon for value in values]

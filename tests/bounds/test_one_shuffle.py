@@ -15,7 +15,7 @@ CLOSED = (published.clones_2021, published.clones_2023, published.privacy_blanke
 
 
 def rows(table):
-    for row in tables()[table].rows:
+    for row in tables()[table]["rows"]:
         kind, arguments = row["randomizer"]
         yield row["bound"], kind, row["protocol"][1]["num_clients"], arguments, row["delta"], row["published"]
 
@@ -100,8 +100,7 @@ def test_all_of_the_range_gives_numbers_up_to_epsilon0():
 
 def test_compare_shows_them_for_a_shuffle():
     """Those of shuffled check-in, which take longer, are left to tests/unit/test_compare.py."""
-    setting = dict(cj.Shuffle(num_clients=1_000).published)["shuffling"]
-    found = comparison.PUBLISHED["shuffling"](comparison.Run(1, 1e-6, 0.5), **setting)
+    found = comparison._shuffling(comparison.Run(1, 1e-6, 0.5), 1_000)
     assert {
         "Feldman et al. 2021, closed form of their code",
         "Feldman et al. 2023, Theorem 3.2",

@@ -123,7 +123,7 @@ LINES = [
     "ledger remove a.json 1",
     "statement nowhere --format json",
     "bench clones-2021",
-    "figure random-check-ins-clients --points 2 --out nowhere/a.pdf",
+    "figure random-check-ins-clients --out nowhere/a.pdf",
     "explain clones",
     "flower-check --clipping-norm 1 --sensitivity 1 --epsilon 8 --delta 1e-6 --json",
 ]

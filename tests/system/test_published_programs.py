@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from checkin_jax import cli, plotting
+from checkin_jax.sweeps.figures import FIGURES, write
 from checkin_jax.training.reports import recorded
 
 ROOT = Path(__file__).parents[2]
@@ -213,7 +214,7 @@ def test_training_curves_of_the_digits_in_miniature(tmp_path):
 def test_figures_hold_what_is_computed(tmp_path, name, count):
     """The certified curve is between a lower and an upper end, whatever is published."""
     out, data = tmp_path / "figure.png", tmp_path / "figure.csv"
-    cli.main(["figure", name, "--points", "2", "--out", str(out), "--data", str(data)])
+    write(FIGURES[name], out, data, points=2)
     assert_picture(out)
     rows = read(data)
     assert len(rows) == count
