@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from checkin_jax import _validate
 from checkin_jax._suggest import named
@@ -268,12 +268,6 @@ def account_groups(
 _EXTREME_DELTA, _EXTREME_EPSILON = 1e-100, 1e-5
 
 
-class Alone(Protocol):
-    """A run by some rows of the table only."""
-
-    def __call__(self, *, bounds: str | tuple[str, ...]) -> WholeRun: ...
-
-
 def extreme(found: Bracket, delta: float) -> bool:
     """True if the composed minimum of all bounds may be above a single bound by more than rounding."""
     if found.lower == math.inf:
@@ -282,7 +276,7 @@ def extreme(found: Bracket, delta: float) -> bool:
 
 
 def best_of_single_bounds(
-    found: Bracket, run: WholeRun, delta: float, bounds: str | tuple[str, ...], alone: Alone
+    found: Bracket, run: WholeRun, delta: float, bounds: str | tuple[str, ...], alone: Callable[..., WholeRun]
 ) -> tuple[Bracket, list[Chosen]]:
     """The bracket with the smallest upper end, and the bounds behind it if it is not `found`.
 
@@ -306,7 +300,9 @@ def best_of_single_bounds(
     return found, rests
 
 
-def _one_by_one(run: WholeRun, delta: float, alone: Alone) -> Iterator[tuple[Bracket, list[Chosen]]]:
+def _one_by_one(
+    run: WholeRun, delta: float, alone: Callable[..., WholeRun]
+) -> Iterator[tuple[Bracket, list[Chosen]]]:
     """Upper ends by each row of the table that applies to all units."""
     for row in applying(each.unit for kinds in run.chosen for each in kinds):
         one = alone(bounds=row.labels[:1] or (row.word,))

@@ -75,7 +75,6 @@ def falling(
     knots: np.ndarray,
     values: np.ndarray,
     left: float | None = None,
-    right: float | None = None,
 ) -> np.ndarray:
     """np.interp of nonnegative decreasing values, rounded up; infinity where np.interp gives NaN.
 
@@ -84,7 +83,7 @@ def falling(
     """
     before = values[np.maximum(np.searchsorted(knots, x) - 1, 0)]
     with np.errstate(invalid="ignore"):  # infinite knots
-        found = np.interp(x, knots, values, left=left, right=right) + 16.0 * UNIT * before
+        found = np.interp(x, knots, values, left=left) + 16.0 * UNIT * before
     return np.where(np.isnan(found), math.inf, found)
 
 

@@ -90,9 +90,7 @@ class AnyMessage:
 Steps = AnyMessage | OwnSteps
 
 
-def stages(
-    step_counts: StepCounts, everybody: float, neg_log_tail: float, number: int = HEXAGON.stages
-) -> staged_games.Stages | None:
+def stages(step_counts: StepCounts, everybody: float, neg_log_tail: float) -> staged_games.Stages | None:
     """Stages over which the number of steps grows evenly on a logarithmic scale; None if there are too few
     steps.
     """
@@ -108,7 +106,7 @@ def stages(
         before = min(math.floor(0.5 * mean), int(counts[masses > 0].min()))
     if before < _FEWEST:
         return None
-    edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, number + 1))
+    edges = np.rint(np.geomspace(max(4, round(mean / 2000.0)), before, HEXAGON.stages + 1))
     # The share of T1's law falls as the root of the number of steps. An error of this order costs as much.
     return staged_games.Stages(
         *(host(value) for value in (edges[0], np.diff(edges), before, 0.17 / math.sqrt(mean)))
