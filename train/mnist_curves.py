@@ -47,7 +47,7 @@ def main(
     Args:
       runs: Folder for the run directories.
       dataset: MNIST, or the embedded digits with a third of the clients checking in.
-      data_dir: Folder with the four IDX files of MNIST.
+      data_dir: Folder with the four IDX files; left out: a prepared TensorFlow Datasets copy.
       epsilon0: Local privacy of the LDP-SGD runs.
       gaussian_epsilon0: Local privacy of the Gaussian runs, at delta0 = n^-1.5.
       num_rounds: Rounds of each run.

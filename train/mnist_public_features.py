@@ -114,7 +114,7 @@ def main(
       runs: Folder for the run directories.
       only: Names of the settings to run; none: all.
       dataset: MNIST, or the embedded digits.
-      data_dir: Folder with the four IDX files of MNIST.
+      data_dir: Folder with the four IDX files; left out: a prepared TensorFlow Datasets copy.
       repeats: Runs of each setting, with entropy of their own.
       evaluations: How often each run is tested.
       shrink: Divides the numbers of rounds and windows, for a trial.

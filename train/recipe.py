@@ -42,7 +42,7 @@ class Recipe(HostOptions):
     run_dir: Path
     """New folder for the results, or with --resume that of a run to go on with."""
     data_dir: Path | None = None
-    """Folder with MNIST's four IDX files; of --dataset mnist."""
+    """Folder with MNIST's four IDX files; left out: a prepared TensorFlow Datasets copy."""
     dataset: Literal["mnist", "digits"] = "mnist"
     """MNIST, or the embedded digits."""
     seed: int | None = None
@@ -98,11 +98,9 @@ def images_of(dataset: str, data_dir: Path | None) -> data.LabelledImages:
     """MNIST, or the embedded digits.
 
     Raises:
-      UsageError: a folder for the embedded digits, or none for MNIST. Others: as `data.mnist`.
+      UsageError: a folder for the embedded digits. Others: as `data.mnist`.
     """
     if dataset == "mnist":
-        if data_dir is None:
-            raise UsageError("--data-dir is needed: the folder with MNIST's four IDX files")
         return data.mnist(data_dir)
     if data_dir is not None:
         raise UsageError(f"--data-dir {data_dir}: expected --dataset mnist; the digits are in the package")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Options besides protocol and randomizer for which a learning rate is tuned.
 _TUNED = "chosen by accuracies on this public data"
-_STEP_SIZES = ("clip_norm", "decay", "momentum")
+_STEP_SIZES = ("clip_norm", "decay", "momentum", "local_steps", "local_learning_rate")
 # Values of --mechanism whose messages the trainer draws.
 TRAINED = ("any", "l2", "one-bit")
 
@@ -232,14 +232,14 @@ class TrainMnist(_TrainingOptions):
     By default: shuffled check-in with probability 0.1 over 3,000 rounds of 60,000 clients.
 
     Attributes:
-      data_dir: folder with the four IDX files, gzipped or not.
+      data_dir: folder with the four IDX files, gzipped or not. Default: a prepared TensorFlow Datasets copy.
 
     Examples:
       checkin train mnist --run-dir runs/mnist --data-dir FOLDER --epsilon0 2 --target-accuracy 0.9
       checkin train mnist --run-dir runs/long --data-dir FOLDER --checkpoint-every 50 --resume
     """
 
-    data_dir: Path
+    data_dir: Path | None = None
 
     _start: ClassVar[dict[str, float]] = {"num_clients": 60_000, "check_in_prob": 0.1, "num_rounds": 3_000}
     _learning_rate: ClassVar[float] = 1.3

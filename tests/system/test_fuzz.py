@@ -511,7 +511,7 @@ def renyi(protocol, randomizer, at, delta):
     CASES,
     any_protocol,
     any_randomizer,
-    arguments(["delta"], 1),
+    arguments(["delta"], 1, delta0=st.one_of(st.none(), spread(1e-300, 0.9))),
     covers=(compare, ComparedBound),
     few=2,
     many=60,
@@ -775,6 +775,8 @@ training_fields = {
     "seed": st.one_of(st.none(), st.integers(0, 2**128)),
     "microbatch": st.one_of(st.none(), st.just(40), whole(1e6)),
     "records_per_client": whole(1e6),
+    "local_steps": st.sampled_from([1, 5]),
+    "local_learning_rate": st.one_of(st.none(), spread(1e-9, 1e9)),
     "tuning": st.sampled_from([None, "on public data"]),
 }
 of_the_run = set(fields(PrivateRun))

@@ -49,6 +49,7 @@ OWNERS = {
     "orbax": ("training.runs",),
     "pyarrow": ("sweeps",),
     "rich": ("cli",),
+    "tensorflow_datasets": ("training.examples",),
 }
 # Siblings in one folder.
 MOST = 14

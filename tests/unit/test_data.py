@@ -6,6 +6,8 @@ import dataclasses
 import errno
 import gzip
 import re
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -155,9 +157,83 @@ def test_a_file_that_may_not_be_read_is_named(folder, capsys, monkeypatch):
     )
 
 
+@pytest.fixture
+def prepared(monkeypatch):
+    """Puts a function in place of `tensorflow_datasets.data_source`."""
+    return lambda data_source: monkeypatch.setitem(
+        sys.modules, "tensorflow_datasets", types.SimpleNamespace(data_source=data_source)
+    )
+
+
+class ParseError(Exception):
+    """Stands in for protobuf's."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Corrupted Riegeli/records file: chunk header hash mismatch\nMore."),
+        RuntimeError(
+            "open() failed: No such file or directory; opening mnist-train.array_record-00000-of-00001"
+        ),
+        ParseError("Failed to load JSON: Unterminated string starting at: line 14 column 7 (char 547)."),
+    ],
+)
+def test_a_damaged_tfds_copy_is_to_be_prepared_again(tmp_path, capsys, monkeypatch, prepared, error):
+    """What TFDS says of a preparation that was cut short after its folder had its name."""
+
+    def data_source(name, **kwargs):
+        raise error
+
+    prepared(data_source)
+    monkeypatch.setenv("TFDS_DATA_DIR", "/somewhere")
+    said = re.escape(str(error).partition("\n")[0])
+    _refused(
+        capsys,
+        rf"/somewhere/mnist: .* prepare it again .* TFDS said: {said}",
+        "--run-dir",
+        str(tmp_path / "run"),
+    )
+
+
 def test_a_missing_folder_is_named(folder):
     with pytest.raises(FileNotFoundError, match="no such folder"):
         data.mnist(folder / "nowhere")
+
+
+def test_without_tfds_the_message_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(
+        FileNotFoundError, match=r"pass --data-dir .* or prepare TensorFlow Datasets"
+    ) as caught:
+        data.mnist()
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unprepared_tfds_copy_gives_the_same_message(prepared):
+    def data_source(name, **kwargs):
+        raise KeyError("Trying to access `splits['train']` but `splits` is empty.\nMore.")
+
+    prepared(data_source)
+    with pytest.raises(FileNotFoundError, match=r"pass --data-dir .* is empty\.") as caught:
+        data.mnist()
+    assert "\n" not in str(caught.value)
+
+
+def test_tfds_is_read_as_array_record_without_downloading(prepared):
+    calls = []
+
+    def data_source(name, **kwargs):
+        calls.append((name, kwargs))
+        return [{"image": np.full((28, 28, 1), i, np.uint8), "label": np.int64(i)} for i in range(4)]
+
+    prepared(data_source)
+    mnist = data.mnist()
+    assert [kwargs["split"] for _, kwargs in calls] == ["train", "test"]
+    assert all(kwargs["builder_kwargs"] == {"file_format": "array_record"} for _, kwargs in calls)
+    assert not any(kwargs["download"] for _, kwargs in calls)
+    assert mnist.train_labels.tolist() == [0, 1, 2, 3]
+    assert mnist.test_images[2].max() == 2
 
 
 def test_a_dataset_is_checked_as_a_whole():

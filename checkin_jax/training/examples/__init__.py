@@ -21,6 +21,8 @@ class ImageSettings:
       seed: make the run reproducible; it is then not private against anybody who knows the seed.
       microbatch: clients differentiated at once. Default: chosen for the device.
       records_per_client: number of records of each client.
+      local_steps: steps of a client on its own records before it sends the change (federated averaging).
+      local_learning_rate: learning rate of those steps.
     """
 
     decay: Literal["linear", "constant"] = "linear"
@@ -31,3 +33,5 @@ class ImageSettings:
     seed: int | None = None
     microbatch: int | None = None
     records_per_client: int = 1
+    local_steps: int = 1
+    local_learning_rate: float | None = None

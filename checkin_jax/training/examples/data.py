@@ -1,4 +1,4 @@
-"""Labelled images as unsigned bytes: the embedded digits, and MNIST from IDX files.
+"""Labelled images as unsigned bytes: the embedded digits, and MNIST from TFDS or IDX files.
 
 Clients hold the training part, which the protocol protects. The test part is public.
 """
@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import importlib
+import logging
 import math
+import os
 import zlib
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
+from checkin_jax._suggest import how_to_install
 from checkin_jax.training.model import Dataset
 
 DIGITS_MAX = 16
@@ -24,6 +28,10 @@ _MNIST_FILES = {
     "test_images": "t10k-images-idx3-ubyte",
     "test_labels": "t10k-labels-idx1-ubyte",
 }
+_PREPARE = (
+    f"{how_to_install('tfds')}, and pip install tensorflow-cpu; then "
+    "tensorflow_datasets.builder('mnist', file_format='array_record').download_and_prepare()"
+)
 _AGAIN = "download it again"
 
 
@@ -95,20 +103,23 @@ def digits() -> LabelledImages:
         )
 
 
-def mnist(data_dir: str | Path) -> LabelledImages:
+def mnist(data_dir: str | Path | None = None) -> LabelledImages:
     """Reads MNIST, or a data set in its format such as Fashion-MNIST: 28x28 images, values 0..255.
 
     The result's `dataset` is an argument of `train`: records (image, label) of uint8, and the test set as
     public records.
 
     Args:
-      data_dir: a folder with the four IDX files under their original names, each plain or gzipped.
+      data_dir: a folder with the four IDX files under their original names, each plain or gzipped. None reads
+        the copy of TensorFlow Datasets, which prepares it if possible.
 
     Raises:
-      FileNotFoundError: the folder or one of its files is missing.
+      FileNotFoundError: the folder or one of its files is missing, or there is no TFDS copy.
       ValueError: a file is damaged, or its content does not match its name.
       OSError: a file cannot be read.
     """
+    if data_dir is None:
+        return _mnist_from_tfds()
     folder = Path(data_dir)
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -154,3 +165,39 @@ def _read_idx(folder: Path, name: str) -> np.ndarray:
             f"{header + math.prod(shape)}; {_AGAIN}"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def _mnist_from_tfds() -> LabelledImages:
+    arrays = {}
+    absl_logger = logging.getLogger("absl")
+    level = absl_logger.level
+    try:
+        tfds = importlib.import_module("tensorflow_datasets")
+        absl_logger.setLevel(logging.ERROR)  # it logs a warning before it raises
+        for part in ("train", "test"):
+            # Without a named format TFDS may choose one that needs tensorflow.
+            source = tfds.data_source(
+                "mnist", split=part, builder_kwargs={"file_format": "array_record"}, download=False
+            )
+            examples = [source[i] for i in range(len(source))]
+            arrays[f"{part}_images"] = np.stack([example["image"][..., 0] for example in examples])
+            arrays[f"{part}_labels"] = np.array([example["label"] for example in examples], np.uint8)
+    except (FileNotFoundError, ImportError, KeyError, ValueError, AssertionError) as error:
+        raise FileNotFoundError(
+            "MNIST not found: pass --data-dir with a folder holding its four IDX files, or prepare TensorFlow"
+            f" Datasets' copy once ({_PREPARE}). TFDS said: {_first_line(error)}"
+        ) from error
+    except Exception as error:  # protobuf and Riegeli, used by TFDS, have their own errors
+        base = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+        raise ValueError(
+            f"{base}/mnist: TensorFlow Datasets' copy of MNIST is damaged or incomplete: remove that folder and prepare"
+            f" it again ({_PREPARE}). TFDS said: {_first_line(error)}"
+        ) from error
+    finally:
+        absl_logger.setLevel(level)
+    return LabelledImages(name="mnist", max_value=MNIST_MAX, **arrays)
+
+
+def _first_line(error: Exception) -> str:
+    said = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return str(said).strip().partition("\n")[0]

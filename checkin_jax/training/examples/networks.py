@@ -26,6 +26,7 @@ from checkin_jax.training.examples.data import LabelledImages
 from checkin_jax.training.loop import OnRound
 from checkin_jax.training.loop import train as train_any
 from checkin_jax.training.model import Model
+from checkin_jax.training.private.clients import local_steps
 from checkin_jax.training.private.step import Performance
 from checkin_jax.training.reports.recorded import load
 from checkin_jax.training.reports.report import AccountFn, Report
@@ -146,14 +147,15 @@ def cross_entropy(logits: jax.Array, label: jax.Array) -> jax.Array:
 
 
 # Settings of the network and the optimizer, which config.json has under these names.
-_OWN = ("learning_rate", "decay", "momentum")
+_OWN = ("learning_rate", "decay", "momentum", "local_steps", "local_learning_rate")
 
 
 @dataclasses.dataclass(kw_only=True)
 class ImageTraining(ByName, ImageSettings):
     """Settings of a run on labelled images, without the images.
 
-    A client's update is the mean gradient of all its records.
+    With local_steps = 1 a client's update is the mean gradient of all its records. Several steps need a
+    local_learning_rate, which is refused otherwise.
 
     Attributes:
       run: the settings that determine its privacy.
@@ -174,7 +176,17 @@ class ImageTraining(ByName, ImageSettings):
         learning_rate=(_validate.real, 0, 1e30, "(]"),
         decay=(_validate.choice, ("linear", "constant")),
         momentum=(_validate.real, 0, 1, "[)"),
+        local_steps=(_validate.integer, 1, 10**6),
+        local_learning_rate=(_validate.optional, _validate.real, 0, 1e30, "(]"),
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.local_learning_rate is None) == (self.local_steps > 1):
+            raise ValueError(
+                f"local_learning_rate={_validate.shown(self.local_learning_rate)}: expected "
+                + ("a number with local_steps above 1" if self.local_steps > 1 else "None with local_steps=1")
+            )
 
     @classmethod
     def recorded(cls, run: PrivateRun, about: Mapping[str, Any]) -> ImageTraining:
@@ -219,6 +231,9 @@ def train(
     Returns, and raises: as `checkin_jax.training.train`.
     """
     model = image_model(images)
+    update = None
+    if config.local_learning_rate is not None:
+        update = local_steps(model.loss, learning_rate=config.local_learning_rate, steps=config.local_steps)
     if after is not None:
         parameters = load(after, model)
         model = dataclasses.replace(model, init=lambda key: parameters)
@@ -229,6 +244,7 @@ def train(
         images.dataset,
         run_dir,
         optimizer=config.optimizer(rounds_within(config.run, account_fn)),
+        client_update=update,
         on_round=on_round,
         performance=Performance(microbatch=config.microbatch, mesh=mesh),
         about={name: getattr(config, name) for name in _OWN},

@@ -150,6 +150,7 @@ class Report:
             report=self,
             run=self.run,
             each=settings.get("records_per_client"),
+            steps=settings.get("local_steps", 1),
             tuning=settings.get("tuning"),
             allowed=_allowed(self.run, settings),
             rates={view: rate_lines(self.by_rate.get(view, ())) for view in VIEWS},
