@@ -24,6 +24,8 @@ from jax import Array
 from checkin_jax.accounting import witnesses
 from checkin_jax.accounting.bounds import clones_bounds, theorems
 from checkin_jax.accounting.bounds.clones_bounds import Clones
+from checkin_jax.accounting.bounds.full_participation import BesideDummies
+from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, binary_laws, neg_log_tail
 from checkin_jax.accounting.bounds.messages import equal_records
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
@@ -31,9 +33,11 @@ from checkin_jax.accounting.bounds.messages.kary import KaryBound
 from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
 from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.select import BEST
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition import local_view, search
 from checkin_jax.kernels import ROUNDING, host
 from checkin_jax.kernels.composition import composed_contour, pld
+from checkin_jax.kernels.elementary import log1p
 from checkin_jax.kernels.execution.backend import unstacked
 from checkin_jax.kernels.execution.devices import by_shares, float64, on_lanes
 from checkin_jax.kernels.messages import (
@@ -48,7 +52,7 @@ from checkin_jax.kernels.messages.likelihood_polytopes import HEXAGON, Game, Mes
 from checkin_jax.numerics import few_steps, staged_clones
 from checkin_jax.numerics.staged_clones import Steps
 from checkin_jax.numerics.step_laws import OwnSteps
-from checkin_jax.protocols import REPLACE
+from checkin_jax.protocols import REPLACE, Shuffle
 from checkin_jax.randomizers import (
     HadamardResponse,
     KaryResponse,
@@ -87,6 +91,8 @@ _LOSSES_AT_ONCE = 13
 _ATOMS = 4 * staged_clones.LOSSES + 1
 # The first event is at this share of the second loss.
 _FIRST = 1e-5
+# Losses of one round's second evaluation, as shares of the end of the first one and of epsilon0.
+_BESIDE, _INSIDE = 0.8, 0.9999
 # The last value of c - 1, as a share of e^epsilon0 - 1; losses of a lane beyond those of a game, and for one law alone,
 # on a logarithmic scale.
 _LAST, _BEYOND, _SPREAD = 0.99, 16, 24
@@ -94,11 +100,17 @@ _NO_STAGES = staged_games.Stages(host(0.0), host(np.zeros(HEXAGON.stages)), host
 
 
 class Hidden(NamedTuple):
-    """Rate, epsilon0 and everybody of the sample of messages in which the game hides the target, scalars."""
+    """The sample of messages in which the game hides the target, beside a few dummies if all clients send (E+).
+
+    rate, epsilon0, everybody: of these messages, scalars. none_prob: probability of no dummy, in which event `all_sent`
+    dominates every step; 0 where there are none.
+    """
 
     rate: Array
     epsilon0: Array
     everybody: Array
+    none_prob: Array
+    all_sent: equal_steps.StepLaw
 
 
 class BracketLane(NamedTuple):
@@ -138,9 +150,16 @@ def _of_one_law(lane: BracketLane, losses: Array) -> Array:
     return _some_by_some(lambda some: equal_steps.profile_upper(*about, some), losses)
 
 
+def _with_rest(lane: BracketLane, hidden: Array, losses: Array) -> Array:
+    """The profile of messages beside dummies, from that in the event that there is one."""
+    about = lane.hidden.all_sent, _sums(lane, lane.rate), lane.hidden.epsilon0
+    rest = _some_by_some(lambda some: equal_steps.profile_upper(*about, some), losses)
+    return (hidden + lane.hidden.none_prob * rest) * (1.0 + ROUNDING)
+
+
 def _bits(lane: BracketLane, losses: Array) -> Array:
     """The profile of one-bit messages, B0's."""
-    rate, epsilon0, everybody = lane.hidden
+    rate, epsilon0, everybody, *_ = lane.hidden
     about = lane.num_clients, rate, Message(epsilon0, jnp.ones(()))
 
     def profile(some: Array) -> Array:
@@ -149,17 +168,27 @@ def _bits(lane: BracketLane, losses: Array) -> Array:
     return _some_by_some(profile, losses)
 
 
+def _bits_beside(lane: BracketLane, losses: Array) -> Array:
+    """The profile of one-bit messages beside dummies."""
+    return _with_rest(lane, _bits(lane, losses), losses)
+
+
 def _of_many(rules: Game, nodes: int, lane: BracketLane, own: OwnLaws | None) -> Array:
     """The profile of the game of many messages, T1+ or B."""
-    rate, epsilon0, everybody = lane.hidden
+    rate, epsilon0, everybody, *_ = lane.hidden
     sums = staged_games.RoundSums(_sums(lane, rate), everybody)
     game = staged_games.sampled, sums, Message(epsilon0, jnp.ones(()), own), lane.stages
     return staged_games.profile_upper(*game, lane.losses, rules, nodes)
 
 
+def _of_many_beside(rules: Game, nodes: int, lane: BracketLane, own: OwnLaws | None) -> Array:
+    """The profile of that game beside dummies."""
+    return _with_rest(lane, _of_many(rules, nodes, lane, own), lane.losses)
+
+
 def _of_few(rules: Game, lane: BracketLane, own: OwnLaws | None) -> Array:
     """The profile of the game of few messages."""
-    rate, epsilon0, everybody = lane.hidden
+    rate, epsilon0, everybody, *_ = lane.hidden
     message = Message(epsilon0, jnp.ones(()), own)
     about = lane.most, lane.num_clients, rate, message, lane.neg_log_tail, everybody
     return few_steps.binomial_profile(*about, lane.losses, rules)
@@ -190,6 +219,17 @@ def _above(lane: BracketLane, here: Array, between: Array) -> pld.Atoms:
     values = jnp.where(rare, values[jnp.argmax(rare)], values)
     side = pld.side_upper(losses, values)
     return _padded(pld.join(losses, side, side, True))
+
+
+def _crossed(lane: BracketLane, here: Array, between: Array) -> Array:
+    """The loss at which the chords of one round's profile fall to delta."""
+    losses, values = _merged(lane, here, between)
+    delta, at = jnp.exp(lane.log_delta) * (1.0 - ROUNDING), jnp.expm1(losses)
+    after = jnp.argmax(values <= delta)
+    before = jnp.maximum(after - 1, 0)
+    share = (values[before] - delta) / (values[before] - values[after])
+    crossed = log1p(at[before] + share * (at[after] - at[before])) * (1.0 + ROUNDING)
+    return jnp.where(after == 0, losses[0], jnp.minimum(crossed, losses[after]))
 
 
 def _padded(atoms: pld.Atoms) -> pld.Atoms:
@@ -257,6 +297,12 @@ def _below(lane: BracketLane, apart: Array, mass: Array) -> list[pld.Atoms]:
     return [_padded(pld.join(ahead, here, there, False, behind)) for ahead, here, there, behind in pairs]
 
 
+def _reached(lane: BracketLane, apart: Array, mass: Array) -> Array:
+    """The largest loss at which an event of one round shows a divergence above delta."""
+    most = (apart - jnp.exp(lane.log_delta) * (1.0 + ROUNDING)) / mass
+    return log1p(jnp.maximum(jnp.max(most), 0.0)) * (1.0 - ROUNDING)
+
+
 def _end(atoms: pld.Atoms, lane: BracketLane, upper: Array) -> Array:
     one_event = jax.tree.map(lambda part: part[None], atoms)
     rounds = lane.num_rounds[None]
@@ -271,26 +317,37 @@ _Run = Callable[..., Any]
 
 
 class _Upper(NamedTuple):
-    """The upper end by one law or B0 and, unless it is None, by a game."""
+    """The upper end by one law or B0 and, unless it is None, by a game; of one round if `single`."""
 
     law: _One
     game: _One | None
+    single: bool
 
     def __call__(self, run: _Run, lanes: BracketLane, own: Any, flags: Any) -> Any:
         found = run(self.law, lanes, lanes.losses), run(self.law, lanes, lanes.between)
         if self.game is not None:
             found = run(_smaller, lanes, run(self.game, lanes, own), *found)
-        return run(_end, run(_above, lanes, *found), lanes, flags)
+        return (
+            run(_crossed, lanes, *found)
+            if self.single
+            else run(_end, run(_above, lanes, *found), lanes, flags)
+        )
 
 
-def _lower(run: _Run, lanes: BracketLane, witness: Any, flags: Any) -> Any:
-    """The lower end by a witness, the larger of both directions."""
-    events = run(_events, lanes, witness)
-    ahead, behind = (run(_end, atoms, lanes, flags) for atoms in run(_below, lanes, *events))
-    return run(jnp.maximum, ahead, behind)
+class _Lower(NamedTuple):
+    """The lower end by a witness, the larger of both directions; of one round if `single`."""
+
+    single: bool
+
+    def __call__(self, run: _Run, lanes: BracketLane, witness: Any, flags: Any) -> Any:
+        events = run(_events, lanes, witness)
+        if self.single:
+            return run(_reached, lanes, *events)
+        ahead, behind = (run(_end, atoms, lanes, flags) for atoms in run(_below, lanes, *events))
+        return run(jnp.maximum, ahead, behind)
 
 
-_Part = Callable[..., Any]
+_Part = _Upper | _Lower
 
 
 @functools.cache
@@ -364,16 +421,28 @@ class _Row(NamedTuple):
     witnesses: tuple[tuple[str, WitnessData], ...]
     bound: str
 
+    @property
+    def single(self) -> bool:
+        """True for one round."""
+        return float(self.lane.num_rounds) == 1.0
+
     def parts(self) -> list[tuple[_Part, _Lane]]:
         """The upper end, and the lower end by every witness; with their data."""
         game, own = None, None
         if self.play is not None and self.steps is not None:
             message, (play, *nodes) = self.steps.message(self.lane.losses), self.play
             game, own = _game(play, self.steps.rules(message), *nodes), message.own
+        lower = _Lower(self.single)
         return [
-            (_Upper(self.law, game), (self.lane, own)),
-            *((_lower, (self.lane, data)) for _, data in self.witnesses),
+            (_Upper(self.law, game, self.single), (self.lane, own)),
+            *((lower, (self.lane, data)) for _, data in self.witnesses),
         ]
+
+    def nearer(self, upper: float) -> _Row:
+        """The same row with losses just below this upper end."""
+        top = min(upper, _INSIDE * float(self.lane.epsilon0))
+        losses = host(np.linspace(_BESIDE * top, top, _BOTH))
+        return self._replace(lane=self.lane._replace(losses=losses[::2], between=losses[1::2]))
 
 
 def _most(n: float, rate: float, exponent: float) -> int:
@@ -468,14 +537,16 @@ def _bound(cover: Shuffled, randomizer: Randomizer, mass: float) -> _Bound:
     else:
         one = KaryBound(cover, epsilon0, kary, mass)
     law = one.law
-    hidden = Hidden._make(map(host, (cover.rate, epsilon0, cover.everybody)))
+    hidden = Hidden._make((*map(host, (cover.rate, epsilon0, cover.everybody, 0.0)), law))
     unit = math.expm1(epsilon0)
     name = Clones.name if TERNARY in randomizer.included_mechanisms else one.name
     alone = _Bound(_plan_of_one_law(cover, law, unit, mass), _of_one_law, law, None, hidden, name)
     if kary is not None:
         return alone
-    if cover.rate == 1.0:  # E+, whose game is beside dummies
-        return alone._replace(plan=None)
+    if cover.rate == 1.0:
+        all_send = Shuffle(num_clients=cover.num_clients)
+        found = theorems.e_plus(Unit(all_send, randomizer, "messages", REPLACE, mass))
+        return _beside(found, law, unit, mass) if isinstance(found, BesideDummies) else alone
     if randomizer.one_bit is not None:
         plan = _plan_of_bits(cover, epsilon0, unit, mass)
         return alone._replace(plan=plan, profile=_bits, name=OneBitCheckIn.name)
@@ -485,6 +556,26 @@ def _bound(cover: Shuffled, randomizer: Randomizer, mass: float) -> _Bound:
     steps = staged_clones.AnyMessage(epsilon0)
     plan = _plan(cover, steps, law, unit, mass)
     return alone._replace(plan=plan, steps=steps, name="hexagon" if plan and plan.play else name)
+
+
+def _beside(found: BesideDummies, law: equal_steps.StepLaw, unit: float, mass: float) -> _Bound:
+    """The bound E+; unit as in `_plan`. Its plan is None where few messages are left."""
+    left, all_sent = found.hidden, found.all_sent
+    assert isinstance(left, OneBitCheckIn | StagedClones)
+    assert isinstance(left.step_cover, Shuffled)
+    assert isinstance(all_sent, TotalVariationBound)
+    cover, epsilon0 = left.step_cover, all_sent.epsilon0
+    numbers = cover.rate, epsilon0, cover.everybody, found.none_prob
+    hidden = Hidden._make((*map(host, numbers), all_sent.law))
+    if isinstance(left, OneBitCheckIn):
+        plan = _plan_of_bits(cover, epsilon0, unit, mass)
+        return _Bound(plan, _bits_beside, law, None, hidden, found.name)
+    plan = _plan(cover, left.steps, law, unit, mass)
+    play, *nodes = (None,) if plan is None or plan.play is None else plan.play
+    if plan is None or play is not _of_many:
+        return _Bound(None, _of_one_law, law, None, hidden, found.name)
+    plan = plan._replace(play=(_of_many_beside, *nodes))
+    return _Bound(plan, _of_one_law, law, left.steps, hidden, found.name)
 
 
 def _told(randomizer: Randomizer, cover: Shuffled, mass: float) -> list[LabelLaws]:
@@ -526,9 +617,7 @@ def _witness(laws: LabelLaws, cover: Shuffled, unit: float) -> WitnessData | Non
 
 
 def _row(randomizer: Randomizer, n: float, rate: float, num_rounds: float, delta: float) -> _Row | None:
-    """A row of several rounds; None if `account` has bounds for it that are not here."""
-    if num_rounds == 1.0:
-        return None
+    """A row; None if `account` has bounds for it that are not here."""
     mass, cover = neg_log_tail(num_rounds, delta), Shuffled(int(n), rate)
     plan, profile, law, steps, hidden, name = _bound(cover, randomizer, mass)
     if plan is None:
@@ -581,6 +670,15 @@ def on_devices(
 
     with float64(devices[0]):
         found = ends(prepared(), devices, int(kept[index].sum()))
+        single = np.array([row.single for row in rows.values()], dtype=bool)
+        single &= np.isfinite(found[:, 0]) & (found[:, 0] > 0.0)
+        again = [
+            row.nearer(upper) for row, upper in itertools.compress(zip(rows.values(), found[:, 0]), single)
+        ]
+        finer = ends(again, devices, len(again))
+    found[single] = np.column_stack(
+        [np.minimum(found[single, 0], finer[:, 0]), np.maximum(found[single, 1:], finer[:, 1:])]
+    )
     index = np.fromiter(rows, dtype=np.int64, count=len(rows))
     answered = [_as_account(row, *each) for row, each in zip(rows.values(), found.tolist())]
     index, found = index[answered], found[answered]
@@ -597,7 +695,7 @@ def on_devices(
 def _columns(rows: Sequence[_Row], found: np.ndarray) -> dict[str, Any]:
     """Columns of a table from the rows' ends, [rows, 1 + witnesses]."""
     upper, lower, best = found[:, 0], found[:, 1:].max(axis=1), found[:, 1:].argmax(axis=1)
-    methods = [f"{row.bound}, {METHOD}" for row in rows]
+    methods = [f"{row.bound}, {'one unit' if row.single else METHOD}" for row in rows]
     names = [row.witnesses[place][0] for row, place in zip(rows, best.tolist())]
     return {
         "epsilon": upper,
@@ -614,7 +712,7 @@ def _as_account(row: _Row, upper: float, *lower: float) -> bool:
     if float(lane.most) > 0.0 or isinstance(row.steps, OwnSteps):
         near = _NEAR_OF_GAMES
     else:
-        near = _NEAR if row.law is _bits or lane.epsilon0 > _SMALL else _NEAR_IF_SMALL
+        near = _NEAR if row.law in (_bits, _bits_beside) or lane.epsilon0 > _SMALL else _NEAR_IF_SMALL
     if not (math.isfinite(upper) and max(lower) >= near * upper > 0.0):
         return False
     local = LocalPureLDP(float(lane.rate), float(lane.epsilon0))

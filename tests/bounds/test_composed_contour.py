@@ -1,6 +1,7 @@
 """Ends of epsilon by a contour integral: never on the wrong side of exact compositions, near them, as of `account`."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import math
@@ -25,6 +26,7 @@ from benchmarks import sweeps as kinds
 from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
 from checkin_jax.accounting.bounds.messages.kary import KaryBound
+from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels import host, stop_loss
 from checkin_jax.kernels.composition import composed_contour, pld
 from checkin_jax.kernels.execution import backend
@@ -243,6 +245,33 @@ def lane_at(losses, epsilon0, delta):
 
 
 @pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("delta", [1e-9, 1e-3, 0.2])
+def test_one_round_ends_where_its_profile_falls_to_delta(delta):
+    """Randomized response, whose profile is a line; and Gaussian noise, whose profile is above its tangents."""
+    p, losses = math.e, np.linspace(0.0, 0.99, 104)
+    lane = lane_at(losses, 1.0, delta)
+    right = math.log(p - delta * (p + 1.0))
+    profile = (p - np.exp(losses)) / (p + 1.0)
+    upper = float(brackets._crossed(lane, *map(jnp.asarray, (profile[::2], profile[1::2]))))
+    events = jnp.full((2, 52), (p - 1.0) / (p + 1.0)), jnp.full((2, 52), 1.0 / (p + 1.0))
+    lower = float(brackets._reached(lane, *events))
+    assert right * (1.0 - 1e-6) < lower < right < upper < right * (1.0 + 1e-6)
+
+    mu, losses = 0.5, np.linspace(0.0, 4.0, 104)
+
+    def gaussian(loss):
+        first, second = (scipy.special.ndtr(sign * 0.5 * mu - loss / mu) for sign in (1.0, -1.0))
+        return first - np.exp(loss) * second
+
+    lane, profile = lane_at(losses, 5.0, delta), gaussian(losses)
+    upper = float(brackets._crossed(lane, *map(jnp.asarray, (profile[::2], profile[1::2]))))
+    right = (
+        scipy.optimize.brentq(lambda loss: gaussian(loss) - delta, 0.0, 4.0) if profile[0] > delta else 0.0
+    )
+    assert right <= upper <= right + 0.01
+
+
+@pytest.mark.usefixtures("x64")
 def test_a_game_that_is_loose_at_loss_zero_makes_no_law_of_mass_above_one():
     """As where a stage failed there: the chord to the mirror image is below it."""
     mu, losses = 0.01, np.append(np.linspace(0.0, 0.06, 103), 0.5)
@@ -302,9 +331,17 @@ def test_events_of_lanes_are_below_the_pair(words, randomizer):
     assert above(given._replace(cells=wrong)) > 1e-6
 
 
-def test_what_is_left_to_the_host():
-    assert brackets._row(cj.PureLDP(epsilon0=1.0), 1e5, 1.0, 100.0, 1e-6) is None
-    assert brackets._row(cj.PureLDP(epsilon0=1.0), 1e5, 0.1, 1.0, 1e-6) is None
+@pytest.mark.parametrize("randomizer", [cj.PureLDP(epsilon0=4.0), cj.L2Mechanism(epsilon0=4.0)])
+def test_losses_end_below_that_of_a_message(randomizer):
+    """Without the dummies messages have a larger epsilon0."""
+    lane = brackets._row(randomizer, 1000.0, 1.0, 100.0, 1e-6).lane
+    losses = np.stack([lane.losses, lane.between], axis=1).ravel()
+    assert lane.hidden.epsilon0 > 4.1
+    assert (np.diff(losses) > 0.0).all()
+    assert losses[-1] < 4.0
+
+
+def test_rare_steps_are_left_to_the_host():
     law = cj.Rappor(epsilon0=6.0).label_laws[0]
     assert brackets._witness(law, Shuffled(10**4, 1e-3), math.expm1(6.0)) is None
     assert brackets._witness(law, Shuffled(10**6, 1e-1), math.expm1(6.0)) is not None
@@ -326,6 +363,18 @@ def test_lanes_have_the_profiles_of_the_host(randomizer):
     rules, nodes = steps.rules(message), row.play[1]
     about = staged_games.sampled, sums, message, lane.stages, lane.losses, rules, nodes
     np.testing.assert_allclose(traced, staged_games.profile_upper(*about), rtol=1e-6)
+    about = brackets._row(cj.PureLDP(epsilon0=1.0), 1e5, 1.0, 100.0, 1e-6).parts()[0]
+    beside, (all_send, _) = about
+    found = np.asarray(jax.jit(beside.game, static_argnums=1)(jax.tree.map(jnp.asarray, all_send), None))
+    unit = Unit(cj.Shuffle(num_clients=10**5), cj.PureLDP(epsilon0=1.0), "messages", "replace-one", mass)
+    right = theorems.e_plus(dataclasses.replace(unit, neg_log_tail=float(all_send.neg_log_tail)))
+    few_lost = 1.0 - found / np.asarray(right.upper(np.asarray(all_send.losses)))
+    assert (few_lost > -1e-6).all()
+    assert (few_lost[:15] < 5e-3).all()  # the rest is chords'
+    given = right.all_sent.law, right.all_sent.epsilon0, np.asarray(all_send.losses), mass
+    rest = right.none_prob * right.all_sent.step_cover.of_step(*given)
+    assert (found >= rest * (1.0 - 1e-6)).all()
+    assert (rest > 0.5 * found).any()
     kary = KaryBound(cover, 1.0, 7, mass)
     lane = jax.tree.map(jnp.asarray, lane._replace(law=kary.law, epsilon0=host(1.0)))
     found = np.asarray(jax.jit(brackets._of_one_law)(lane, lane.losses))
@@ -379,6 +428,9 @@ def compared_with_account(table, randomizer):
     index, rows = ([each for i, each in enumerate(whole) if i not in few[4:]] for whole in (index, rows))
     with float64():
         found = brackets.ends(rows, CPU, 4, (4,))
+        single = np.array([row.single for row in rows])
+        again = [row.nearer(upper) for row, upper in zip(rows, found[:, 0]) if row.single]
+        found[single] = brackets.ends(again, CPU, 4, (4,))
     apart = []
     for i, row, (upper, *witnesses) in zip(index, rows, found):
         run = cj.ShuffledCheckIn(
@@ -444,12 +496,18 @@ def test_lanes_lower_for_cuda_in_float64():
         return jax.tree.unflatten(found.out_tree, shapes)
 
     any_pure, bit = cj.PureLDP(epsilon0=1.0), cj.OneBit(epsilon0=1.0)
-    some = [(each, clients) for each in (any_pure, cj.Rappor(epsilon0=1.0)) for clients in (1e5, 1e3)]
-    for about in [*some, (any_pure, 1e12), (cj.Laplace(epsilon0=1.0), 1e5), (bit, 1e5)]:
-        for part, given in brackets._row(*about, 0.01, 9.0, 1e-6).parts():
+    some = [
+        (randomizer, clients, 0.01, rounds)
+        for randomizer in (any_pure, cj.Rappor(epsilon0=1.0))
+        for clients in (1e5, 1e3)
+        for rounds in (1.0, 9.0)
+    ]
+    some += [(any_pure, 1e12, 0.01, 9.0), (cj.Laplace(epsilon0=1.0), 1e5, 0.01, 9.0), (bit, 1e5, 0.01, 9.0)]
+    for about in [*some, (any_pure, 1e5, 1.0, 9.0), (bit, 1e5, 1.0, 9.0)]:
+        for part, given in brackets._row(*about, 1e-6).parts():
             shape = lambda leaf: jax.ShapeDtypeStruct((2, *np.shape(leaf)), np.float64)  # noqa: E731
             part(run, *jax.tree.map(shape, given), jax.ShapeDtypeStruct((2,), bool))
-    assert len(set(lowered)) == 14
+    assert len(set(lowered)) == 18
 
 
 def test_a_row_whose_ends_cross_has_an_error_and_leaves_the_others(monkeypatch):
