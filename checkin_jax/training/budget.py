@@ -73,7 +73,7 @@ class Budget:
     Attributes:
       run_dir: the folder. ended: reason for the end of the run; None while it is under way, or if it was
         killed.
-      rounds: rounds that were logged. rounds_within: rounds to be run. rounds_planned: those of the protocol.
+      rounds: rounds that are accounted for. rounds_within: rounds to be run. rounds_planned: those of the protocol.
       target_epsilon, target_view: the budget; None: there is none.
       spent: view -> Guarantee of this run so far and of earlier runs; empty before the first round.
       whole: view -> Guarantee after `rounds_within` rounds.
