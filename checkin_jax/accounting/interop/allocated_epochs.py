@@ -51,6 +51,7 @@ from checkin_jax.accounting.interop.central_mechanisms import (
     SampledReplaced,
     bound_of,
     noise_of,
+    sampled_replaced,
     sampled_sides,
 )
 from checkin_jax.kernels import ROUNDING, binomial
@@ -167,6 +168,8 @@ class AllocatedStep:
         if self.noise is None:
             return minimum([TwoSteps(pair)], pair.witnesses)  # type: ignore[arg-type]
         used *= self.rate
+        if steps == 1 and used < 1.0:
+            return sampled_replaced(self.noise, used)
         if used < 1.0:
             revealed = SampledReplaced(self.noise, used)
         elif isinstance(self.noise, GaussianNoise):
