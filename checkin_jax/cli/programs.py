@@ -83,8 +83,15 @@ def parsed(app: cyclopts.App, words: Sequence[str]) -> Callable[[], Any]:
             name = word.rstrip("=") or before
             shown = f"{name} ''" if name.startswith("--") else "an empty word"
             raise UsageError(f"{shown}: expected a value")
+    joined: list[str] = []
+    for word in words:
+        # A list such as -1,2 is the value of the option before it, as -1 is, and no option.
+        if joined and re.fullmatch("--[a-z0-9_-]+", joined[-1]) and re.match(r"-\.?\d", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
     try:
-        command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
+        command, bound, _ = app.parse_args(joined, print_error=False, exit_on_error=False)
     except cyclopts.CycloptsError as error:
         where = " ".join([*app.name, *(error.command_chain or ())])
         raise UsageError(f"{_told(error)} (see {where} --help)") from None

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 _KEPT = "; finished blocks are kept: run again with --resume"
 _AXIS = Parameter(
-    group=Group("Axes: a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11)", sort_key=1)
+    group=Group(
+        "Axes: a value, a list (.1,.2) or a range (1e3:1e9:log25, 0:1:lin11; of whole numbers each once)",
+        sort_key=1,
+    )
 )
 _SHARED = described(RunOptions) | described(GuaranteeOptions)
 AXES: dict[str, Any] = {

@@ -143,7 +143,7 @@ class Accountant:
             raise _validate.error(f"{self._plain_config()}", config=state["config"])
         fresh = type(self)(self.config)
         for each in state["releases"]:
-            noise = _validate.real(0, math.inf, "(]", noise_multiplier=each["noise_multiplier"])
+            noise = _validate.real(0, math.inf, noise_multiplier=each["noise_multiplier"])
             count = _validate.integer(1, 10**9, count=each["count"])
             fresh._release(noise, count)
         self._ledger, self._releases = fresh._ledger, fresh._releases

@@ -88,12 +88,30 @@ def check_profile(
         raise ValueError(f"{name}: expected zero at largest_loss={largest_loss!r}, not {value[-1].item()!r}")
 
 
+def check_label_laws(name: str, randomizer: Randomizer, points: int) -> None:
+    """Raises ValueError, which names the class, if its label laws are none or exceed its profile at sample losses."""
+    losses = np.concatenate([[0.0], np.geomspace(1e-6, 60.0, points)])
+    most = np.asarray(randomizer.profile(losses)) * (1.0 + 1e-9) + 1e-12
+    for law in randomizer.label_laws:
+        target, other = (np.asarray(each, dtype=np.float64) for each in (law.target, law.other))
+        others = other if law.others is None else np.asarray(law.others, dtype=np.float64)
+        for each in (target, other, others):
+            if each.shape != target.shape or not np.all(each >= 0.0) or not abs(np.sum(each) - 1.0) <= 1e-9:
+                raise ValueError(f"{name}.label_laws, {law.name!r}: expected probabilities that add up to 1")
+        for apart, base in ((law.difference, other), (-law.difference, target)):
+            leak = np.sum(np.maximum(apart[:, None] - base[:, None] * np.expm1(losses), 0.0), axis=0)
+            if not np.all(leak <= most):
+                raise ValueError(
+                    f"{name}.label_laws, {law.name!r}: expected laws that leak no more than the profile"
+                )
+
+
 class Randomizer(ByName, abc.ABC):
     """A local randomizer, applied to an update before it leaves the device: subclass it for another mechanism.
 
     Subclasses are frozen dataclasses whose fields are plain public values. `description`, `profile` and `largest_loss`
-    are required; all other facts sharpen bounds or lower ends. Facts are believed without a check: list unproved ones
-    in `assumptions`, which every statement prints.
+    are required; all other facts sharpen bounds or lower ends. Facts are believed, though profile and label laws are
+    compared at sample losses: list unproved ones in `assumptions`, which every statement prints.
     """
 
     # The field that `calibrate` may search.

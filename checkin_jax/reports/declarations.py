@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -164,7 +165,11 @@ def of_table(table: Any) -> Deployment:
     if "decision" in table:
         found["decision"] = _decision(table["decision"])
     checks = (_texts(f"[{_NAME}.checked]", row, Checked, ("assumption", "by")) for row in rows)
-    return Deployment(**{**found, "checked": tuple(Checked(**texts) for texts in checks)})
+    made = tuple(Checked(**texts) for texts in checks)
+    for each in made:
+        if begun := re.match(r"\d{4}-\d{2}-\d{2}", each.on):
+            _validate.day(on=begun[0])
+    return Deployment(**{**found, "checked": made})
 
 
 def _decision(table: Any) -> Decision:

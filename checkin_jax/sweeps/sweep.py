@@ -198,7 +198,8 @@ def sweep(*, progress: Progress | None = None, verbose: bool = True, **arguments
         noise_multiplier), delta, view and neighboring_relation (replace-one by default). Instead of
         check_in_prob also largest_rate and expected_check_ins, as in `RateLimits`, optionally with
         client_rate. Values are numbers, words, sequences, or ranges as text such as "1e3:1e9:log25",
-        "0:1:lin11", ".1,.2". Further arguments:
+        "0:1:lin11", ".1,.2"; whole numbers of a range are rounded, and equal neighbours are one value. Further
+        arguments:
 
     Keyword Args:
       axes: values of arguments with other names, such as those of your own protocol or randomizer.

@@ -73,7 +73,8 @@ class Budget:
     Attributes:
       run_dir: the folder. ended: reason for the end of the run; None while it is under way, or if it was
         killed.
-      rounds: rounds that were logged. rounds_within: rounds to be run. rounds_planned: those of the protocol.
+      rounds: rounds that are accounted for. rounds_within: rounds to be run. rounds_planned: those of the protocol.
+      before: earlier runs of the same clients in words; all figures count them, too.
       target_epsilon, target_view: the budget; None: there is none.
       spent: view -> Guarantee of this run so far and of earlier runs; empty before the first round.
       whole: view -> Guarantee after `rounds_within` rounds.
@@ -91,6 +92,7 @@ class Budget:
     spent: dict[str, Guarantee]
     whole: dict[str, Guarantee]
     by_rate: tuple[RateRow, ...] = ()
+    before: tuple[str, ...] = ()
 
     @property
     def left(self) -> float | None:
@@ -150,6 +152,7 @@ def budget_of(recorded: RecordedRun, account_fn: AccountFn = account) -> Budget:
         spent=spent,
         whole=whole,
         by_rate=rates.get(run.target_view, ()),
+        before=tuple(f"{one.description}; {its.description}" for one, its in run.before),
     )
 
 

@@ -147,6 +147,10 @@ def test_gaussian_messages_in_slots_gain_by_being_used_rarely(empty_slots):
     assert loose.method.startswith("subsampling, ")
     assert g.epsilon < loose.epsilon / 3
     assert loose.epsilon < cj.account(window, noise, delta=1e-6, view="local", bounds="fast").epsilon / 2
+    # Where no quick bound applies, the words do not say that none does.
+    window = cj.FixedWindow(num_clients=300, num_slots=200)
+    quick = cj.account(window, cj.ApproximateLDP(epsilon0=1.0, delta0=1e-8), delta=1e-5, bounds="fast")
+    assert quick.method.startswith("local-view bound (no bound that was tried counts a gain)")
     assert any("only subsampling" in warning for warning in loose.warnings)
     assert g.lower > 0
 

@@ -584,3 +584,21 @@ def test_coarse_privacy_losses_have_an_upper_end():
         coarse, 3, delta=1e-2, neighboring_relation="add-or-remove-one", num_selected=3, sampling_prob=0.2
     )
     assert 0.0 <= found.lower <= found.epsilon < math.inf
+
+
+def test_noise_is_no_looser_than_the_losses_of_the_same_noise():
+    noise = dp_accounting.PoissonSampledDpEvent(0.3, dp_accounting.GaussianDpEvent(0.8))
+    losses = losses_of.from_gaussian_mechanism(0.8, sampling_prob=0.3)
+    stopped = {"num_selected": 3, "num_epochs": 0, "unfinished_steps": 4, "delta": 1e-5}
+    both = [
+        cj.random_allocation(step, 10, neighboring_relation=REPLACED, **stopped) for step in (noise, losses)
+    ]
+    assert both[0].lower <= both[0].epsilon <= 1.001 * both[1].epsilon
+
+
+def test_blocks_of_one_unit_each_have_a_loss_distribution():
+    """The first of them carries the witness, and nothing is left to compose with itself."""
+    whole = cj.RandomAllocationDpEvent(dp_accounting.GaussianDpEvent(2.0), 2, 10)
+    ledger = cj.CheckInAccountant().compose(cj.UnfinishedAllocationDpEvent(whole, 3))
+    losses = ledger.to_pld(value_discretization_interval=1e-3)
+    assert losses.get_epsilon_for_delta(1e-6) == pytest.approx(ledger.get_epsilon(1e-6), rel=0.01)

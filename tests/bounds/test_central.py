@@ -68,7 +68,8 @@ def test_a_client_added_or_removed_is_exact(noise, rate):
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.01])
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
 def test_a_client_replaced_is_between(noise, rate):
-    one = central_mechanisms.SampledReplaced(noise, rate)
+    with float64():
+        one = central_mechanisms.sampled_replaced(noise, rate)
     rest, first, second = (density(noise, by) for by in (0.0, 1.0, -1.0))
     exact = integrated((1 - rate) * rest + rate * first, (1 - rate) * rest + rate * second, LOSSES)
     (witness,) = one.witnesses
@@ -82,6 +83,14 @@ def test_a_client_replaced_is_between(noise, rate):
         # Without the factor of two of a replaced value the bound would be below the truth.
         with float64():
             assert np.any(central_mechanisms.Sampled(noise, rate).upper(LOSSES) < exact - 1e-4)
+
+
+@pytest.mark.parametrize(("rate", "scale"), [(0.001, 0.8), (0.1, 0.5), (0.3, 3.0)])
+def test_rare_large_losses_of_a_sampled_value_are_not_those_of_two(rate, scale):
+    """Where the other value is sampled is rare: the exact profile is about that of a client removed."""
+    event = dp_accounting.PoissonSampledDpEvent(rate, GAUSS(scale))
+    ledger = cj.CheckInAccountant(REPLACED).compose(event, 30)
+    assert ledger.get_lower_epsilon(1e-8) <= ledger.get_epsilon(1e-8) <= 1.1 * ledger.get_lower_epsilon(1e-8)
 
 
 def test_a_response_that_is_all_noise_tells_nothing():

@@ -176,10 +176,13 @@ def test_a_run_goes_on_with_other_parameters_and_one_ledger(tmp_path):
     begun = np.sort(np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(first[0])]))
     assert np.array_equal(left, begun)
     assert report.guarantees["messages"].epsilon == pytest.approx(2e-3 * 7)
-    assert recorded.read(tmp_path / "two").spent == (
-        *ledger,
-        (other.repeated(3), Gaussian(noise_multiplier=2.0)),
-    )
+    two = recorded.read(tmp_path / "two")
+    assert two.spent == (*ledger, (other.repeated(3), Gaussian(noise_multiplier=2.0)))
+    # What is said to be spent names the first run.
+    budget = budget_of(two, quick_account)
+    first_run = "over 4 rounds of check-ins at rate 0.03; Gaussian noise of 2 clip norms per message"
+    assert f"\n  counts too {first_run}\n" in str(budget)
+    assert budget.as_dict()["before"] == (first_run,)
 
 
 def test_the_commands_halt_with_exit_code_0_and_read_the_ledger(tmp_path, capsys):

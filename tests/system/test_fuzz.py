@@ -255,7 +255,7 @@ def keeping_a_budget(randomizer, target, message):
     else:
         with pytest.raises(ValueError, match="expected messages within the budget"):
             device.send(randomizer, **message)
-    again = cj.DeviceBudget(**target, state=json.loads(json.dumps(device.ledger.state_dict())))
+    again = cj.DeviceBudget(**target, state=json.loads(json.dumps(device.state_dict())))
     assert again.spent == device.spent
 
 

@@ -144,6 +144,8 @@ sweep --out a.csv --num-clients 1e3:1e9:logx --epsilon0 2 -> --num-clients 1e3:1
 sweep --out a.csv --num-clients 1e3 --check-in-prob .1 -> --epsilon0: expected exactly one of
 sweep --out a.csv --check-in-prob .1 --epsilon0 1 \
     -> --num-clients: expected a value, which --what 'bracket' with protocol ShuffledCheckIn needs
+sweep --out a.csv --num-clients -1,x --epsilon0 2 -> --num-clients -1,x: expected numbers
+epsilon {RUN} --view -.5 -> --view -.5: expected one of local
 sweep --out no/a.csv --protocol shuffle --num-clients 9 --epsilon0 2 -> folder
 sweep --out a.csv --protocol shuffle --num-clients 9 --epsilon0 2 --plot a.png -> nothing to draw
 sweep --out a.csv --table missing.csv -> checkin: --table missing.csv: No such file or directory

@@ -20,6 +20,7 @@ from checkin_jax.randomizers import Gaussian
 from checkin_jax.training import loop
 from checkin_jax.training.examples import data, networks
 from checkin_jax.training.reports import recorded
+from checkin_jax.training.runs import checkpoints
 from checkin_jax.training.runs.checkpoints import Checkpoints
 from checkin_jax.training.runs.run_directory import LOCK, ResumeError, RunDirectory
 
@@ -421,6 +422,13 @@ def test_another_version_machine_data_set_or_precision_is_refused(folder, tmp_pa
         patch.setattr("checkin_jax.training.runs.checkpoints.processor", lambda name: "abacus")
         with pytest.raises(ResumeError, match=r"machine\.processor was .*, is 'abacus'"):
             _train(folder, resume=True)
+    with monkeypatch.context() as patch:
+        describe = checkpoints.describe
+        patch.setattr(
+            checkpoints, "describe", lambda *settings: checkpoints.of_all([describe(*settings)] * 2)
+        )
+        with pytest.raises(ResumeError, match=r"another run \(number of processes was 1, is 2\)"):
+            _train(folder, resume=True)
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
     with pytest.raises(ResumeError, match="xla_gpu_deterministic_ops"):
         _train(tmp_path / "gpu", checkpoint_every=1)
@@ -486,3 +494,17 @@ def test_a_finished_run_that_lost_lines_says_so_wherever_it_is_read(tmp_path, ca
     assert "lines of 0 of 12 rounds" in capsys.readouterr().err
     with pytest.raises(FileExistsError, match=r"metrics\.jsonl of this run is gone"):
         _train(folder, resume=True)
+
+
+def test_a_killed_run_that_lost_lines_has_spent_the_rounds_of_its_newest_checkpoint(folder, capsys):
+    metrics = folder / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes()[:60])
+    assert recorded.read(folder).rounds == 6
+    assert "lines of 2 of 6 rounds" in capsys.readouterr().err
+    (folder / "checkpoints" / "6").rename(folder / "checkpoints" / "unused-6-1")
+    (folder / "checkpoints" / "12th_note.txt").touch()
+    ((protocol, _),) = recorded.read(folder).spent
+    assert protocol.num_rounds == 6
+    metrics.unlink()
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: gone, so that nobody knows how many rounds ran"):
+        recorded.read(folder)

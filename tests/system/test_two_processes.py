@@ -174,12 +174,22 @@ def test_processes_of_another_run_are_refused(tmp_path):
         assert said.count("\n") == 1
 
 
-def test_processes_that_nobody_can_find_are_refused(tmp_path):
-    words = "train digits --run-dir run --coordinator auto"
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("auto", "JAX finds no cluster here"),
+        *[
+            (f"{text} --num-processes 2 --process-id 0", "no HOST:PORT")
+            for text in ("here", "here:99999", ":1")
+        ],
+    ],
+)
+def test_processes_that_nobody_can_find_are_refused(tmp_path, where, told):
+    words = f"train digits --run-dir run --coordinator {where}"
     ((_, said, code),) = ended([process(*words.split(), cwd=tmp_path)])
     assert code == 2
-    assert said.startswith("checkin: --coordinator auto"), said
-    assert "JAX finds no cluster here" in said
+    assert said.startswith(f"checkin: --coordinator {where.partition(' ')[0]}"), said
+    assert told in said
     assert said.count("\n") == 1
     assert not (tmp_path / "run").exists()
 

@@ -128,19 +128,25 @@ def test_budgets_are_kept_in_files():
     first, second = cj.PureLDP(epsilon0=0.1), cj.PureLDP(epsilon0=1.0)
     device.send(first, count=3)
     device.send(second, min_reports=5_000)
-    again = cj.DeviceBudget(
-        target_epsilon=1.0, target_delta=1e-8, state=json.loads(json.dumps(device.ledger.state_dict()))
-    )
+    kept = json.loads(json.dumps(device.state_dict()))
+    again = cj.DeviceBudget(target_epsilon=1.0, target_delta=1e-8, state=kept)
     assert again.spent == device.spent > 0.0
     assert again.left == pytest.approx(1.0 - device.spent)
     assert device.order == again.order
-    with pytest.raises(ValueError, match=r"target_epsilon=0.1, target_delta=1e-08: expected the targets"):
-        cj.DeviceBudget(target_epsilon=0.1, target_delta=1e-8, state=device.ledger.state_dict())
+    # Another order was fixed for other targets, larger ones too: what passed by either is within neither.
+    for epsilon, delta, told in [
+        (2.0, 1e-8, "target_epsilon=2.0: expected 1.0"),
+        (1.0, 1e-7, "target_delta=1e-07"),
+    ]:
+        with pytest.raises(ValueError, match=told):
+            cj.DeviceBudget(target_epsilon=epsilon, target_delta=delta, state=kept)
+    with pytest.raises(ValueError, match=r"expected one made by `DeviceBudget.state_dict`"):
+        cj.DeviceBudget(target_epsilon=1.0, target_delta=1e-8, state=device.ledger.state_dict())
     by_coin = cj.to_event(cj.ShuffledCheckIn(num_clients=9, check_in_prob=0.1), first)
     for event in (by_coin, dp_accounting.GaussianDpEvent(9.0), dp_accounting.NonPrivateDpEvent()):
         foreign = cj.CheckInAccountant().compose(event)
         with pytest.raises(ValueError, match="expected messages that a DeviceBudget let pass"):
-            cj.DeviceBudget(**TARGET, state=foreign.state_dict())
+            cj.DeviceBudget(**TARGET, state={**TARGET, "ledger": foreign.state_dict()})
 
 
 def device():

@@ -158,10 +158,15 @@ def test_state_survives_and_what_does_not_fit_is_refused():
     again.load_state_dict(state)
     assert again.get_epsilon(1e-5) == accountant.get_epsilon(1e-5)
     assert again.num_releases == 3
+    # An average without noise is a release, too.
+    accountant.compose(Event(noise_multiplier=0.0))
+    bare = Accountant(Config())
+    bare.load_state_dict(json.loads(json.dumps(accountant.state_dict())))
+    assert (bare.get_epsilon(1e-5), bare.num_releases) == (math.inf, 4)
     for wrong in (
         {"schema": 2},
         {"config": {}},
-        {"releases": [{"noise_multiplier": 0.0, "count": 1}]},
+        {"releases": [{"noise_multiplier": -1.0, "count": 1}]},
     ):
         with pytest.raises((ValueError, TypeError)):
             again.load_state_dict(state | wrong)

@@ -115,6 +115,35 @@ def test_a_foreign_profile_that_is_none_is_refused(wrong, view):
         cj.account(RUN, dataclasses.replace(FOREIGN, **wrong), delta=1e-6, view=view)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claiming(Stubborn):
+    """Label laws of its own."""
+
+    claimed: tuple[tuple[float, ...], ...]
+
+    @property
+    def label_laws(self):
+        target, other = (np.array(each) for each in self.claimed)
+        return (cj.LabelLaws(target, other, "as claimed"),)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "told"),
+    [
+        (((0.6, 0.6), (0.4, 0.4)), "probabilities that add up to 1"),
+        (((1.1, -0.1), (0.5, 0.5)), "probabilities that add up to 1"),
+        (((0.5, 0.25, 0.25), (0.5, 0.5)), "probabilities that add up to 1"),
+        (((0.7, 0.3), (0.3, 0.7)), "leak no more than the profile"),
+        # Only the second order of the pair leaks too much.
+        (((0.9, 0.1), (0.7, 0.3)), "leak no more than the profile"),
+    ],
+)
+def test_label_laws_that_are_none_or_exceed_the_profile_are_refused(claimed, told):
+    """A lower end of theirs would be called certified."""
+    with pytest.raises(ValueError, match=rf"Claiming\.label_laws, 'as claimed': expected .*{told}"):
+        cj.account(RUN, Claiming(epsilon0=1.5, ask=0.3, claimed=claimed), delta=1e-6, bounds="fast")
+
+
 def test_the_lower_end_of_a_foreign_randomizer_is_its_own_not_randomized_response():
     """3-ary or binary randomized response would leak more than this mechanism can."""
     g = cj.account(RUN, FOREIGN, delta=1e-6)

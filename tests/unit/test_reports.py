@@ -258,6 +258,10 @@ def test_a_target_is_said_to_be_met_or_not(found):
         ("[deployment]\nnum_clients = 0\n", "num_clients=0: expected a whole number in [1, 1e+12]"),
         ("[deployment]\nchecked = 'all'\n", "checked"),
         ("[[deployment.checked]]\nby = 'A'\n", "needs assumption"),
+        (
+            "[[deployment.checked]]\nassumption = 'A'\nby = 'B'\non = '2999-11-20, by the code'\n",
+            "on='2999-11-20': expected a day up to today",
+        ),
         ("[[deployment.checked]]\nassumption = 'A'\nwho = 'B'\n", "has no who"),
     ],
 )

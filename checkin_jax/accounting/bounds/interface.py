@@ -292,12 +292,12 @@ class LocalGaussian(OwnWitness):
 
 @dataclasses.dataclass(frozen=True)
 class LocalOnly:
-    """The local bound in a weaker view where no theorem applies: that view is a post-processing of named messages."""
+    """The local bound in a weaker view, a post-processing of named messages, where no other bound was built."""
 
     local: UnitBound
 
     witnesses: tuple[Witness, ...] = ()
-    name = "local-view bound (no applicable theorem counts a gain)"
+    name = "local-view bound (no bound that was tried counts a gain)"
 
     @property
     def largest_loss(self) -> float:

@@ -26,7 +26,7 @@ from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels.execution.devices import float64
 from checkin_jax.protocols import REPLACE, CheckInProtocol
 from checkin_jax.randomizers import MAX_EPSILON0, Randomizer
-from checkin_jax.randomizers.randomizer import check_profile
+from checkin_jax.randomizers.randomizer import check_label_laws, check_profile
 
 # Values of `bounds=` besides words.
 BEST, FAST_ONES = "best", "fast"
@@ -114,9 +114,9 @@ def check_randomizer(randomizer: Any) -> Randomizer:
                 else ""
             )
         )
-    check_profile(
-        f"{type(randomizer).__name__}.profile", randomizer.profile, randomizer.largest_loss, _CHECKED
-    )
+    name = type(randomizer).__name__
+    check_profile(f"{name}.profile", randomizer.profile, randomizer.largest_loss, _CHECKED)
+    check_label_laws(name, randomizer, _CHECKED)
     return randomizer
 
 

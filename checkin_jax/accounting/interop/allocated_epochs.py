@@ -51,6 +51,7 @@ from checkin_jax.accounting.interop.central_mechanisms import (
     SampledReplaced,
     bound_of,
     noise_of,
+    sampled_replaced,
     sampled_sides,
 )
 from checkin_jax.kernels import ROUNDING, binomial
@@ -167,6 +168,8 @@ class AllocatedStep:
         if self.noise is None:
             return minimum([TwoSteps(pair)], pair.witnesses)  # type: ignore[arg-type]
         used *= self.rate
+        if steps == 1 and used < 1.0:
+            return sampled_replaced(self.noise, used)
         if used < 1.0:
             revealed = SampledReplaced(self.noise, used)
         elif isinstance(self.noise, GaussianNoise):
@@ -242,7 +245,8 @@ class Epoch:
             apart = (2.0 if replaced else 1.0) * step.noise.shift * math.sqrt(self.selected / self.steps)
             return [(minimum([unit], (LocalGaussian(1.0, apart),)), count) for unit, count in units]
         (first, count), *others = bare
-        return [(minimum([first], self.witnesses(None, mass, replaced)), 1), (first, count - 1), *others]
+        likewise = [(first, count - 1)] if count > 1 else []
+        return [(minimum([first], self.witnesses(None, mass, replaced)), 1), *likewise, *others]
 
     def witnesses(self, grid_bound: UnitBound | None, mass: float, opposite: bool) -> tuple[Witness, ...]:
         """The witness of the epoch, of noise; `grid_bound`: about that of a Gaussian sum with its shift, if None."""

@@ -28,8 +28,10 @@ from checkin_jax.accounting.bounds.interface import (
     OwnWitness,
     UnitBound,
     Witness,
+    minimum,
 )
 from checkin_jax.accounting.bounds.profiles import MOST_SHIFT, GaussianProfile
+from checkin_jax.accounting.bounds.windows.mixtures import TwoSteps
 from checkin_jax.kernels.execution.backend import bisected
 from checkin_jax.protocols import REPLACE
 
@@ -218,6 +220,12 @@ class Opposite:
         return lines, lines
 
 
+def sampled_replaced(noise: Noise, rate: float) -> UnitBound:
+    """Poisson sampling, replace-one: the smaller of [BBG18] and two steps at each loss."""
+    one = SampledReplaced(noise, rate)
+    return one if rate == 1.0 else minimum([one, TwoSteps(Sampled(noise, rate))], one.witnesses)
+
+
 def _amplified(loss: np.ndarray, rate: float) -> np.ndarray:
     """log(1 + (e^loss - 1) / rate), rounded down."""
     small = np.minimum(loss, 30.0)
@@ -261,7 +269,7 @@ def bound_of(event: DpEvent, relation: str) -> UnitBound:
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         noise = noise_of(event.event)
         rate = _validate.real(LEAST_RATE, 1, sampling_probability=event.sampling_probability)
-        return SampledReplaced(noise, rate) if relation == REPLACE else Sampled(noise, rate)
+        return sampled_replaced(noise, rate) if relation == REPLACE else Sampled(noise, rate)
     if isinstance(event, dp_accounting.GaussianDpEvent):
         return LocalGaussian(1.0, (2.0 if relation == REPLACE else 1.0) * noise_of(event).shift)
     if isinstance(event, dp_accounting.LaplaceDpEvent):

@@ -38,8 +38,8 @@ class DeviceBudget:
       target_epsilon, target_delta: the promise, in nats; of everything that the device ever sends.
       order: Renyi order > 1.
       budget: largest divergence of this order that fits the promise, rounded down.
-      ledger: the messages sent, as a `CheckInAccountant`, whose `state_dict` can be saved. Its smaller `get_epsilon`
-        holds only if no choice depended on anything that was seen.
+      ledger: the messages sent, as a `CheckInAccountant`. Its smaller `get_epsilon` holds only if no choice depended on
+        anything that was seen.
 
     Examples:
       >>> import checkin_jax as cj
@@ -56,32 +56,38 @@ class DeviceBudget:
     def __init__(
         self, *, target_epsilon: float, target_delta: float, state: Mapping[str, Any] | None = None
     ) -> None:
-        """An empty budget, or that of an earlier `state_dict()` of the ledger.
+        """An empty budget, or that of an earlier `state_dict()`, with the same targets.
 
-        The targets of a state are those with which it began: others have another order, and F3 fixes the order before
-        the first message.
+        Other targets have another order, and F3 fixes the order before the first message.
 
         Raises:
-          TypeError, ValueError: target_epsilon is not in (0, inf), target_delta not in (0, 1); a state of another
-            schema, with anything but messages of a device, or with more of them than these targets allow.
+          TypeError, ValueError: target_epsilon is not in (0, inf), target_delta not in (0, 1); a state of other targets
+            or of another schema, or with anything but messages of a device.
         """
         self.target_epsilon = _validate.real(0, math.inf, "()", target_epsilon=target_epsilon)
         self.target_delta = _validate.real(0, 1, "()", target_delta=target_delta)
         self.order, self.budget = _largest(self.target_epsilon, self.target_delta)
         self.ledger = CheckInAccountant()
-        if state is not None:
-            with any_views():
-                self.ledger.load_state_dict(state)
-            others = self.ledger._central or self.ledger._non_private
-            if others or any(
-                each != _event(each.randomizer, each.protocol.num_clients) for each in self._counts
-            ):
-                raise _validate.error("messages that a DeviceBudget let pass", state=state)
-            if self.spent > 1.0 + _SLACK:
-                raise ValueError(
-                    f"target_epsilon={self.target_epsilon!r}, target_delta={self.target_delta!r}: expected the targets "
-                    "under which the messages of state were sent, which are more than these allow"
-                )
+        if state is None:
+            return
+        if not isinstance(state, Mapping) or set(state) != {"target_epsilon", "target_delta", "ledger"}:
+            raise _validate.error("one made by `DeviceBudget.state_dict`", state=state)
+        for name in ("target_epsilon", "target_delta"):
+            if state[name] != getattr(self, name):
+                raise _validate.error(f"{state[name]!r}, that of state", **{name: getattr(self, name)})
+        with any_views():
+            self.ledger.load_state_dict(state["ledger"])
+        others = self.ledger._central or self.ledger._non_private
+        if others or any(each != _event(each.randomizer, each.protocol.num_clients) for each in self._counts):
+            raise _validate.error("messages that a DeviceBudget let pass", state=state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Targets and messages as plain values (JSON)."""
+        return {
+            "target_epsilon": self.target_epsilon,
+            "target_delta": self.target_delta,
+            "ledger": self.ledger.state_dict(),
+        }
 
     @property
     def _counts(self) -> Mapping[CheckInDpEvent, int]:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from checkin_jax.reports import declarations
 from checkin_jax.reports.declarations import Deployment
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.processes import say
+from checkin_jax.training.runs.run_directory import CHECKPOINTS
 
 if TYPE_CHECKING:
     from checkin_jax.training.model import Model
@@ -61,6 +63,7 @@ class RecordedRun:
       metrics: lines of metrics.jsonl, one per round, without an incomplete last line.
       report: report.json; None if the run has not ended.
       statement: report.txt; None if the run has not ended.
+      checkpointed: rounds of the newest checkpoint, usable or not; 0 if there is none.
     """
 
     path: Path
@@ -69,11 +72,12 @@ class RecordedRun:
     metrics: list[dict[str, Any]]
     report: dict[str, Any] | None
     statement: str | None
+    checkpointed: int = 0
 
     @property
     def rounds(self) -> int:
-        """Rounds that are accounted for: at least those that were logged."""
-        return max(self.report["rounds"] if self.report else 0, len(self.metrics))
+        """Rounds that are accounted for: at least those that were logged, and those of the newest checkpoint."""
+        return max(self.report["rounds"] if self.report else 0, len(self.metrics), self.checkpointed)
 
     @property
     def rounds_within_budget(self) -> int:
@@ -136,11 +140,12 @@ def read(run_dir: str | Path) -> RecordedRun:
     """Reads a run directory.
 
     Args:
-      run_dir: the folder. If metrics.jsonl of a finished run lacks lines, standard error has one line of warning.
+      run_dir: the folder. If metrics.jsonl lacks lines of rounds that ran, standard error has one line of warning.
 
     Raises:
       FileNotFoundError: no such folder, or no config.json in it.
-      ValueError: a file in it is damaged, or of a version with other fields.
+      ValueError: a file in it is damaged, or of a version with other fields; or metrics.jsonl of a run that has not
+        ended is gone.
     """
     path = Path(run_dir)
     if not path.is_dir():
@@ -171,6 +176,8 @@ def read(run_dir: str | Path) -> RecordedRun:
         ) from error
     metrics, report, text = path / "metrics.jsonl", path / "report.json", path / "report.txt"
     planned = run.schedule.num_rounds
+    if not metrics.is_file() and not report.is_file():
+        raise ValueError(f"{metrics}: gone, so that nobody knows how many rounds ran; restore it")
     found = RecordedRun(
         path,
         run,
@@ -178,6 +185,7 @@ def read(run_dir: str | Path) -> RecordedRun:
         _lines(metrics, planned) if metrics.is_file() else [],
         _report(report, planned) if report.is_file() else None,
         _text(text) if text.is_file() else None,
+        min(_checkpointed(path / CHECKPOINTS), planned),
     )
     if len(found.metrics) < found.rounds:
         say(
@@ -245,6 +253,13 @@ def _nested(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
             inner = inner.setdefault(folder, {})
         inner[name] = array
     return out
+
+
+def _checkpointed(folder: Path) -> int:
+    """The largest round in the names of checkpoints: whole, half-written or moved aside; 0 if there is none."""
+    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    found = (re.match(r"(?:unused-)?(\d+)(?:[.-]|$)", name) for name in names)
+    return max((int(each[1]) for each in found if each), default=0)
 
 
 def _text(file: Path) -> str:

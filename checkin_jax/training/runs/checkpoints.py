@@ -172,6 +172,10 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     def _check_same(self, run: Mapping[str, Any]) -> None:
         if differing := _differing(run, self._run):
+            were, are = _processes(run), _processes(self._run)
+            if were != are:
+                differing = {n: both for n, both in differing.items() if not n.startswith("machine.")}
+                differing["number of processes"] = were, are
             told = "; ".join(
                 f"{_DIGESTS[name]} differs" if name in _DIGESTS else f"{name} was {before!r}, is {now!r}"
                 for name, (before, now) in differing.items()
@@ -261,6 +265,11 @@ def of_all(told: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
             str(number): each["machine"] for number, each in enumerate(told) if each is not None
         }
     return one
+
+
+def _processes(described: Mapping[str, Any]) -> int:
+    """Number of processes of a run, by `of_all`."""
+    return sum(isinstance(each, Mapping) for each in described["machine"].values()) or 1
 
 
 def fingerprint(function: Callable[..., Any], *arguments: Any) -> str:

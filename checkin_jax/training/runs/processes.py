@@ -39,12 +39,14 @@ def join(coordinator: str, num_processes: int | None = None, process_id: int | N
       num_processes, process_id: number of processes, and this one's number from 0; None with "auto".
 
     Raises:
-      ValueError: JAX finds no cluster here, or impossible numbers.
+      ValueError: JAX finds no cluster here, no HOST:PORT, or impossible numbers.
       TimeoutError: another process has not connected.
     """
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
     where = None if coordinator == "auto" else coordinator
     try:
+        if where is not None and not _is_address(where):
+            raise ValueError("no HOST:PORT")
         with _failures_of_others(TimeoutError, f"has not connected within {PATIENCE} s"):
             jax.distributed.initialize(
                 where,
@@ -60,6 +62,11 @@ def join(coordinator: str, num_processes: int | None = None, process_id: int | N
             f"coordinator={coordinator!r}, num_processes={num_processes}, process_id={process_id}: {found}; expected "
             "HOST:PORT of process 0, the number of processes and that of this one, from 0"
         ) from error
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 2**16
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from checkin_jax._files import delete, delete_rest, hold, naming, read_object, r
 LOCK = ".lock"
 METRICS = "metrics.jsonl"
 CONFIG = "config.json"
+CHECKPOINTS = "checkpoints"
 # The first one marks a run as complete.
 _RESULTS = ("report.json", "report.txt", "parameters.npz")
 _INTERRUPTED = "interrupted"

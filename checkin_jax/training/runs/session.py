@@ -22,13 +22,18 @@ from checkin_jax.training.model import Dataset
 from checkin_jax.training.reports.report import OPERATING_SYSTEM, SEED, Report
 from checkin_jax.training.run import PrivateRun
 from checkin_jax.training.runs.processes import gathered, of_first, say
-from checkin_jax.training.runs.run_directory import CONFIG, FinishedError, ResumeError, RunDirectory
+from checkin_jax.training.runs.run_directory import (
+    CHECKPOINTS,
+    CONFIG,
+    FinishedError,
+    ResumeError,
+    RunDirectory,
+)
 from checkin_jax.training.server import State
 
 if TYPE_CHECKING:
     from checkin_jax.training.runs.checkpoints import Checkpoints
 
-CHECKPOINTS = "checkpoints"
 INTERRUPTED = "interrupted"
 
 
