@@ -457,19 +457,19 @@ def lanes(
       longest: most orders of a lane.
     """
     n, special, absent, _, always, *_, each = law
-    mean = 1.0 + (n - 1.0) * special
+    mean = np.asarray(1.0 + (n - 1.0) * special)
     ratio = (always + (n - 1.0) * (1.0 - special) * absent * each) / mean
     spread = -np.expm1(-epsilon0) / (1.0 + np.exp(-epsilon0) * (1.0 + 2.0 * ratio)) / np.sqrt(mean)
     # Standard deviations by which an order tilts the law.
     tilt = np.minimum((2.0 * orders - 1.0) * spread[setting], 1e300)
     power = np.minimum(np.ceil(np.maximum(np.log2(tilt / _TILT), 0.0)), 900.0)
     size, mass = orders * epsilon0[setting], left_out(orders, epsilon0[setting])
-    size = np.where(size > mass, np.exp2(np.ceil(np.log2(size))), mass)
-    terms = _terms(spread[setting], mean[setting], size)
-    # Where one series serves most orders, they share a lane.
-    last = _LEAST_MASSES[-1]
-    shared = _terms(spread, mean, np.full(len(mean), last))[setting]
-    terms = np.where(n[setting] > SMALL, np.where(size <= last, np.maximum(shared, terms), terms), 0)
+    last = np.full(len(orders), _LEAST_MASSES[-1])
+    # The series serves orders up to a size; where it serves all up to the last mass, they share a lane.
+    up_to = np.where(size > mass, np.exp2(np.ceil(np.log2(size))), mass)
+    terms, shared = (_terms(spread[setting], mean[setting], each) for each in (up_to, last))
+    terms = np.where(up_to <= last, np.maximum(shared, terms), terms)
+    terms = np.where(n[setting] > SMALL, terms, 0)
     mass = np.where((terms > 0) & (shared > 0), last, mass)
     power = np.where(terms > 0, 0.0, power)
     first, count, rows = alike(np.stack([setting, mass, terms, power]), longest)
@@ -523,7 +523,7 @@ def alike(keys: np.ndarray, longest: int = sys.maxsize) -> tuple[np.ndarray, np.
 def _terms(spread: np.ndarray, mean: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Terms of the series of moments; 0 where nodes serve.
 
-    spread: standard deviation of x. mean: of the number of labels. size: order times epsilon0.
+    spread: standard deviation of x. mean: of the number of labels. size: the largest order times epsilon0.
     """
     found = np.zeros(len(mean), dtype=np.int64)
     for terms in _TERMS[::-1]:
