@@ -117,7 +117,7 @@ class _TrainingOptions(ImageSettings, HostOptions, RunOptions, JsonOption):
         target = kept.epsilon if self.target_epsilon is None else self.target_epsilon
         # The run composes all entries in its own view: one in which more is seen would count too little.
         less = VIEWS[: VIEWS.index(self.target_view)]
-        for each in kept.counted if target is not None else ():
+        for each in kept.counted:
             if each.unit is not None and each.unit[0].view in less:
                 raise UsageError(
                     f"--target-view {self.target_view}: expected {each.unit[0].view}, the view of entry {each.id} of "

@@ -301,6 +301,12 @@ def test_a_run_ends_where_ledger_and_run_together_reach_the_target(capsys, here)
     assert "--target-view aggregate: expected messages, the view of entry 1 of x.json" in refused(
         capsys, *train, "--delta", "1e-5", "--mechanism", "any", "--target-view", "aggregate"
     )
+    # So it would in the report of a run without a target.
+    run(capsys, "ledger", "add", "names.json", *before, "--delta", "1e-5", "--view", "local")
+    named = [*train[:-3], "names.json", *train[-2:], "--delta", "1e-5"]
+    assert "--target-view messages: expected local, the view of entry 1 of names.json" in refused(
+        capsys, *named, "--mechanism", "any"
+    )
     run(capsys, *train, "--delta", "1e-5", "--mechanism", "any")
     spent = json.loads(run(capsys, "budget", "runs", "--json"))
     assert spent["target_epsilon"] == 1.0
