@@ -257,7 +257,8 @@ def test_a_tuned_learning_rate_is_for_its_own_setting_only(tmp_path, monkeypatch
         "checkin_jax.training.examples.networks.train", lambda config, *a, **k: seen.append(config) or {}
     )
     monkeypatch.setattr(cli, "keep_compiled", lambda: None)
-    cli.main(["train", *options.split(), "--run-dir", str(tmp_path)])
+    folder = ["--data-dir", "mnist"] if options.startswith("mnist") else []
+    cli.main(["train", *options.split(), *folder, "--run-dir", str(tmp_path)])
     (config,) = seen
     rule = suggested_learning_rate(config.run)
     expected = rate if rate in (1.3, 6.0, 5.0) else rule

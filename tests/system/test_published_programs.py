@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from checkin_jax import cli, plotting
+from checkin_jax.cli import lookup
 from checkin_jax.sweeps.figures import FIGURES, write
 from checkin_jax.training.reports import recorded
 
@@ -119,8 +120,8 @@ def test_pictures_of_real_runs_are_drawn_from_their_tables(name, tmp_path):
     figure, table = REAL_CURVES[name]
     kept = ROOT / "docs" / "pictures"
     out = tmp_path / "a.svg"
-    size = ["--width", "6", "--text", "10"]
-    cli.main(["figure", figure, "--source", str(kept / f"{table}.csv"), "--out", str(out), *size])
+    source = lookup._evaluations(kept / f"{table}.csv")
+    write(FIGURES[figure], out, width=6.0, text=10.0, source=source)
     texts = [
         re.findall(r">([^<>\s][^<>]*)</(?:text|tspan)>", path.read_text())
         for path in (out, kept / f"{name}.svg")

@@ -300,14 +300,14 @@ def test_a_finished_file_of_another_sweep_is_not_joined(tmp_path):
     for _ in range(2):
         assert cj.sweep_to_file(out, join=True, epsilon0=[1.0, -1.0], **SMALL).failed == 2
     before = out.read_bytes()
-    for what, other in (
-        ("column num_clients", {"num_clients": [100, 300]}),
-        ("column epsilon0", {"epsilon0": [1.0, -2.0]}),
-        ("number of rows", {"epsilon0": [1.0, 2.0, 3.0]}),
-        ("randomizer", {"randomizer": cj.L2Mechanism}),
-        ("bounds", {"bounds": "best"}),
+    for other in (
+        {"num_clients": [100, 300]},
+        {"epsilon0": [1.0, -2.0]},
+        {"epsilon0": [1.0, 2.0, 3.0]},
+        {"randomizer": cj.L2Mechanism},
+        {"bounds": "best"},
     ):
-        with pytest.raises(ValueError, match=f"another sweep, whose {what} differs"):
+        with pytest.raises(ValueError, match="there is a file of another sweep"):
             cj.sweep_to_file(out, join=True, **{"epsilon0": [1.0, -1.0], **SMALL, **other})
     assert out.read_bytes() == before
 
