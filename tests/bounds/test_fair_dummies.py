@@ -10,6 +10,7 @@ from scipy.stats import binom
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.theorems import own_steps
+from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingBits
 from checkin_jax.kernels import host
 from checkin_jax.kernels.messages import weighted_clones
 from checkin_jax.numerics import convex, staged_clones
@@ -85,3 +86,17 @@ def test_whole_windows_are_below(n, m, p, relation):
     bound = np.asarray(unit_bound(window, bits, "messages", 1, 1e-5, relation=relation).bound.upper(losses))
     truth = [leakage(n, m, p, q, losses, "add" in relation) for q in (p / (p + 1.0), 1.0 / (p + 1.0), 0.5)]
     assert (0.8 if p < 3.0 else 0.4) < (np.array(truth) / bound[None, :, None]).max() <= 1.0
+
+
+@pytest.mark.parametrize(("window", "p"), [(150, 3.0), (400, 9.0), (500, 60.0)])
+def test_fair_bits_in_sliding_windows_are_below(window, p):
+    """Exact leakage of windows whose others oppose the target, in convex events of the number of +."""
+    losses, epsilon0 = np.linspace(0.0, 1.5 * (p - 1.0) / math.sqrt(p * window), 6), math.log(p)
+    run, bits = cj.SlidingWindow(num_clients=3 * window, window=window), cj.L2Mechanism(epsilon0=epsilon0)
+
+    bound = np.asarray(unit_bound(run, bits, "messages", 1, 1e-6).bound.upper(losses))
+    others = occupancy.SlidingThrows(window)
+    pairs = CompetingBits(others, epsilon0, 25.0, True).lower(losses)
+    least = np.max([apart - np.expm1(losses) * mass for apart, mass in pairs], axis=0)
+    assert (least <= bound).all()
+    assert least[0] >= 0.3 * bound[0]

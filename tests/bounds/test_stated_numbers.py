@@ -55,7 +55,8 @@ def test_added_clients_are_counted_where_dummies_are(row, run, counted):
             cj.L2Mechanism(epsilon0=1.0),
             False,
         ),
-        (cj.SlidingWindow(num_clients=120, window=60), cj.L2Mechanism(epsilon0=1.0), False),
+        (cj.SlidingWindow(num_clients=120, window=60), cj.L2Mechanism(epsilon0=1.0), True),
+        (cj.SlidingWindow(num_clients=120, window=60), cj.OneBit(epsilon0=1.0), False),
     ],
 )
 def test_clients_are_counted_where_slots_are_known_to_hold_fair_bits(run, randomizer, counted):

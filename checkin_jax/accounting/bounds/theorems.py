@@ -76,7 +76,7 @@ from checkin_jax.accounting.bounds.windows.small_windows import (
     SmallWindow,
     SmallWindowRemoved,
 )
-from checkin_jax.numerics.staged_clones import AnyMessage, Steps
+from checkin_jax.numerics.staged_clones import AnyMessage, Steps, fair_share
 from checkin_jax.numerics.step_laws import OwnSteps, fair_bit_epsilon0, left_epsilon0
 from checkin_jax.protocols import ADD_OR_REMOVE, Cover, Slots
 from checkin_jax.randomizers import BINARY, MAX_EPSILON0, OneBit, PureLDP, Randomizer
@@ -89,6 +89,8 @@ _CUT, _MOST_CUT, _NEAR_WORST = 1e-3, 0.1, 0.7
 _RARELY_BEYOND = 0.9
 # Of T2+ and T2d the one whose variance is larger by more than this factor is not evaluated.
 _NEAR_LEAST = 1.15
+# Variance of a fair bit's step, relative to the largest, below which T2+ counts fair bits in sliding windows.
+_FAIR_MATTERS = 0.9
 # G4: slots in which bits and Laplace noise are summed, at most.
 _FEW_SUMMED = 16
 # T*'h: sizes of pools, in standard deviations.
@@ -293,7 +295,8 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
         return None
     window = unit.protocol.sliding_window
     facts = *shown[:2], steps, unit.neg_log_tail, rivals, chance
-    revealed = WeightedSlots(*facts, fair_dummies=fair_dummies(unit))
+    fair = fair_dummies(unit) and (not window or fair_share(steps) < _FAIR_MATTERS)
+    revealed = WeightedSlots(*facts, fair_dummies=fair)
     found = [revealed, *([WeightedSlots(*facts, window)] if window else [])]
     found = [each for each in found if each.gains]
     least = min((each.variance for each in found), default=0.0)
@@ -302,10 +305,11 @@ def _weighted(unit: Unit, steps: Steps) -> UnitBound | None:
 
 
 def fair_dummies(unit: Unit) -> bool:
-    """True if common slots at equal rates show one-bit messages, by their own laws, and dummies that are fair bits."""
+    """True if slots of clients at equal rates show one-bit messages, by their own laws, and dummies are fair bits."""
     one_bit = unit.randomizer.one_bit is not None and unit.randomizer.fair_coin_at_zero
     own = unit.randomizer.step_set is not None
-    return one_bit and own and unit.protocol.used_slot_choices is not None
+    equal = unit.protocol.used_slot_choices is not None or unit.protocol.sliding_window is not None
+    return one_bit and own and equal
 
 
 def t2_plus_plus(unit: Unit) -> UnitBound | None:
