@@ -188,7 +188,6 @@ class LedgerList(JsonOption):
 
     def run(self) -> None:
         """Prints the entries."""
-
         found = _read(self.ledger)
         if self.json:
             entries = [
@@ -254,7 +253,6 @@ class LedgerShow(JsonOption, BoundsOption):
 
     def run(self) -> None:
         """Accounts for everything in the file."""
-
         found = _read(self.ledger)
         delta, noted = _delta(found, self.delta)
         accountant = _accountant(found, bounds_of(self.bounds))

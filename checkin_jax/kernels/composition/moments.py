@@ -275,10 +275,9 @@ def _by_series(lane: Lane, terms: int, mix: Buckets) -> Array:
 
 def _log_rest(lane: Lane, terms: int) -> Array:
     """log of a bound on all terms beyond the last, over its moment: (f(X) - 1) / X^(2 terms); [orders]."""
-    half, order = 0.5 * lane.epsilon0, lane.orders
-    # f(X) - 1 as in `_log_excess`.
-    most = 2.0 * (order - 1.0) * half + xp.log(-xp.expm1(-2.0 * order * half))
-    most = most + xp.log(-xp.expm1(-2.0 * (order - 1.0) * half)) - log1p(xp.exp(-2.0 * half))
+    half = 0.5 * lane.epsilon0
+    # `_log_excess` of a mass of one at theta is p (f - 1) there.
+    most = _log_excess(half[None], xp.ones_like(half)[None], lane) - lane.epsilon0
     return most - 2.0 * terms * xp.log(xp.tanh(half))
 
 
