@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html as text
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -23,7 +24,7 @@ from mkdocs.structure.pages import Page
 
 from checkin_jax import __version__
 from checkin_jax.cli import APP
-from checkin_jax.reports.render import glossary, mentions
+from checkin_jax.reports.render import glossary
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,7 +88,7 @@ def _options() -> str:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """The glossary with the words that `checkin explain` knows, the changes here, the factor in the search."""
     if page.ancestors:
-        page.meta["search"] = {"boost": BOOSTS.get(page.ancestors[-1].title, 1.0)}
+        page.meta["search"] = {"boost": BOOSTS.get([*page.ancestors][-1].title, 1.0)}
     words = "\n".join(f"* **{word}**: {sentences}" for word, sentences in glossary().items())
     return markdown.replace(WORDS, words).replace("](../CHANGELOG.md)", "](changelog.md)")
 
@@ -123,7 +124,7 @@ def _linked(html: str, page: Page) -> str:
     known = {
         name.replace("\\", ""): (anchor, sentence.replace("\\", "")) for anchor, name, sentence in entries
     }
-    mention = mentions(known.keys() - AMBIGUOUS)
+    mention = _mentions(known.keys() - AMBIGUOUS)
     up = "../" * page.url.rstrip("/").count("/") + ("../" if page.url.strip("/") else "")
     done: set[str] = set()
 
@@ -144,6 +145,12 @@ def _linked(html: str, page: Page) -> str:
             part = PAGE.sub(rf'<a href="{up}\1/">\1</a>', part)
             parts[i] = mention.sub(link, part) if "<a " not in part else part
     return "".join(parts)
+
+
+def _mentions(names: Iterable[str]) -> re.Pattern[str]:
+    """Pattern of these names as whole words: own-laws in "own-laws, PLD", but not in "laws"."""
+    longest_first = sorted(names, key=len, reverse=True)
+    return re.compile(rf"(?<![\w*'+.-])({'|'.join(map(re.escape, longest_first))})(?![\w*+]|'(?!s\b)|\()")
 
 
 def _formula(before: str, tag: str, open: str, tex: str, after: str) -> str:
