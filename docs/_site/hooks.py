@@ -88,7 +88,7 @@ def _options() -> str:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """The glossary with the words that `checkin explain` knows, the changes here, the factor in the search."""
     if page.ancestors:
-        page.meta["search"] = {"boost": BOOSTS.get([*page.ancestors][-1].title, 1.0)}
+        page.meta["search"] = {"boost": BOOSTS.get([*page.ancestors][-1].title or "", 1.0)}
     words = "\n".join(f"* **{word}**: {sentences}" for word, sentences in glossary().items())
     return markdown.replace(WORDS, words).replace("](../CHANGELOG.md)", "](changelog.md)")
 
