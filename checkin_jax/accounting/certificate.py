@@ -28,8 +28,11 @@ from checkin_jax.accounting.bounds.interface import (
 )
 from checkin_jax.accounting.bounds.label_pairs import LabelSum, label_sum
 from checkin_jax.accounting.bounds.messages.cover import Shuffled, UniformSlot
-from checkin_jax.accounting.bounds.messages.kary import KaryBound
-from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound, most_total_variation
+from checkin_jax.accounting.bounds.messages.one_step_bounds import (
+    KaryBound,
+    TotalVariationBound,
+    most_total_variation,
+)
 from checkin_jax.accounting.bounds.profiles import Profile
 from checkin_jax.accounting.bounds.select import whole_run
 from checkin_jax.accounting.bounds.unequal.unequal_witness import UnequalScores

@@ -38,7 +38,7 @@ from checkin_jax.accounting.bounds.messages.equal_records import (
     numbers_seen,
 )
 from checkin_jax.accounting.bounds.messages.largest_message import largest_average
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import FAIR_BITS, fair_bits
+from checkin_jax.accounting.bounds.messages.one_step_bounds import FAIR_BITS, fair_bits
 from checkin_jax.accounting.bounds.messages.profile_cover import (
     HiddenMessages,
     HiddenMixture,

@@ -29,9 +29,11 @@ from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import LocalPureLDP, binary_laws, neg_log_tail
 from checkin_jax.accounting.bounds.messages import equal_records
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
-from checkin_jax.accounting.bounds.messages.kary import KaryBound
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
-from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
+from checkin_jax.accounting.bounds.messages.one_step_bounds import (
+    KaryBound,
+    OneBitCheckIn,
+    TotalVariationBound,
+)
 from checkin_jax.accounting.bounds.select import BEST
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition import local_view, search

@@ -25,7 +25,7 @@ import checkin_jax as cj
 from benchmarks import sweeps as kinds
 from checkin_jax.accounting.bounds import theorems
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
-from checkin_jax.accounting.bounds.messages.kary import KaryBound
+from checkin_jax.accounting.bounds.messages.one_step_bounds import KaryBound
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.kernels import host, stop_loss
 from checkin_jax.kernels.composition import composed_contour, pld

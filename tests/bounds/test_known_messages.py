@@ -20,9 +20,11 @@ from checkin_jax.accounting.bounds.clones_bounds import Clones
 from checkin_jax.accounting.bounds.hexagon import StagedClones
 from checkin_jax.accounting.bounds.interface import minimum, neg_log_tail
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, UniformSlot
-from checkin_jax.accounting.bounds.messages.kary import KaryBound
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
-from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
+from checkin_jax.accounting.bounds.messages.one_step_bounds import (
+    KaryBound,
+    OneBitCheckIn,
+    TotalVariationBound,
+)
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.composition import compose
 from checkin_jax.kernels import host, stop_loss

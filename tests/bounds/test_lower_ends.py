@@ -16,8 +16,7 @@ import checkin_jax as cj
 from checkin_jax.accounting import witnesses
 from checkin_jax.accounting.bounds.messages.cover import Occupied, Shuffled, StepCover, UniformSlot
 from checkin_jax.accounting.bounds.messages.equal_records import LabelsAtOneRecord
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import fair_bits
-from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
+from checkin_jax.accounting.bounds.messages.one_step_bounds import TotalVariationBound, fair_bits
 from checkin_jax.accounting.bounds.profiles import LabelProfile
 from checkin_jax.accounting.bounds.unit_facts import Unit
 from checkin_jax.accounting.bounds.windows.window_witnesses import CompetingBits

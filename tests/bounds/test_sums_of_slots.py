@@ -13,7 +13,7 @@ from checkin_jax.accounting.bounds.messages.largest_message import LARGEST_IN_SL
 from checkin_jax.accounting.bounds.messages.subsampling import sometimes
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.unit_facts import Unit
-from checkin_jax.accounting.bounds.windows import reductions
+from checkin_jax.accounting.bounds.windows import gaussian_slots
 from checkin_jax.accounting.bounds.windows.one_of_slots import (
     OneOfSlots,
     gaussian_among_others,
@@ -233,12 +233,14 @@ def test_ways_of_a_client_among_sums():
         return Unit(run, cj.Gaussian(noise_multiplier=1.0), view, "replace-one", MASS)
 
     window = cj.FixedWindow(num_clients=50, num_slots=10, minibatch=4)
-    whole, parts = reductions.hidden_reductions(unit(window, "aggregate"), 2.0)
+    whole, parts = gaussian_slots.hidden_reductions(unit(window, "aggregate"), 2.0)
     assert (whole.number, whole.use_prob, whole.mu, whole.left) == (2, 1.0, 1.0, ((0.2, 2.0 / math.sqrt(2)),))
     assert (parts.number, parts.mu, parts.left) == (5, 2.0 / math.sqrt(2), ())
-    assert reductions.hidden_reductions(unit(window, "messages"), 2.0) == [reductions.Reduction(10, 1.0, 2.0)]
+    assert gaussian_slots.hidden_reductions(unit(window, "messages"), 2.0) == [
+        gaussian_slots.Reduction(10, 1.0, 2.0)
+    ]
     sliding = cj.SlidingWindow(num_clients=21, window=6, minibatch=4)
-    (whole, parts) = reductions.hidden_reductions(unit(sliding, "aggregate"), 2.0)
+    (whole, parts) = gaussian_slots.hidden_reductions(unit(sliding, "aggregate"), 2.0)
     assert (whole.number, whole.left, parts.number) == (1, ((2 / 6, 1.0),), 3)
 
 

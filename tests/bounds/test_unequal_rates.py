@@ -12,7 +12,7 @@ from oracles import exact_rounds, gaussian, known_messages, krr
 
 import checkin_jax as cj
 from checkin_jax.accounting.bounds.messages.cover import Shuffled
-from checkin_jax.accounting.bounds.messages.kary import KaryBound
+from checkin_jax.accounting.bounds.messages.one_step_bounds import KaryBound
 from checkin_jax.accounting.bounds.select import unit_bound
 from checkin_jax.accounting.bounds.table import BOUNDS
 from checkin_jax.accounting.bounds.unequal import pool_cover

@@ -38,8 +38,11 @@ from checkin_jax.accounting.bounds.messages.gaussian_cover import (
     gains,
     serves,
 )
-from checkin_jax.accounting.bounds.messages.kary import KaryBound
-from checkin_jax.accounting.bounds.messages.one_bit_bounds import OneBitCheckIn
+from checkin_jax.accounting.bounds.messages.one_step_bounds import (
+    KaryBound,
+    OneBitCheckIn,
+    TotalVariationBound,
+)
 from checkin_jax.accounting.bounds.messages.profile_cover import HiddenMessages
 from checkin_jax.accounting.bounds.messages.subsampling import (
     ShuffledGaussian,
@@ -47,7 +50,6 @@ from checkin_jax.accounting.bounds.messages.subsampling import (
     SubsampledMessages,
     averaged,
 )
-from checkin_jax.accounting.bounds.messages.total_variation import TotalVariationBound
 from checkin_jax.accounting.bounds.profiles import (
     MOST_HIDDEN_MU,
     MessageProfile,
