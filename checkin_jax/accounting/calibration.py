@@ -276,6 +276,8 @@ def _slope(here: Guarantee, there: Guarantee, value: float, moved: float) -> Slo
     def one(a: float, b: float) -> float | None:
         if not (math.isfinite(a) and math.isfinite(b)):
             return None
+        if a == b:
+            return 0.0
         if a > 0 and b > 0 and value > 0:
             return a / value * math.log(b / a) / math.log(moved / value)
         return (b - a) / (moved - value)

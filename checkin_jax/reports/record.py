@@ -422,7 +422,8 @@ class Record:
             *(
                 sentence(
                     f"{name and f'{name}: '}a suspicion of {', '.join(map(percent, ends))} that a client holds one "
-                    f"record and not another becomes at most {', '.join(map(percent, ends.values()))}"
+                    f"record and not another becomes at most {', '.join(map(percent, ends.values()))}, except with "
+                    f"probability {self.stated[0].delta!r}"
                 )
                 for name, ends in found
                 if ends

@@ -82,7 +82,7 @@ class Panel:
     ) -> None:
         """Draws a curve, with a band down to `lower`, and keeps its numbers.
 
-        name: in the rows. end: text at its right end; by default the name, none if empty.
+        name: in the rows, in one line. end: text at its right end; by default the name, none if empty.
         """
         plotting.band(self.axis, x, y if lower is None else lower, y, style, color=color)
         end = name if end is None else end
@@ -90,7 +90,7 @@ class Panel:
             self._ends.append((x, y, end, color))
         below = [None] * len(x) if lower is None else np.asarray(lower).tolist()
         for at, low, value in zip(np.asarray(x).tolist(), below, np.asarray(y).tolist()):
-            self.rows.append({"curve": name, self._x: at, "lower": low, self._y: value})
+            self.rows.append({"curve": " ".join(name.split()), self._x: at, "lower": low, self._y: value})
 
     def finished(self, **settings: Any) -> list[Row]:
         """Sets scales and limits of the axis, writes the names, and returns the rows."""

@@ -274,6 +274,15 @@ def test_every_delta_has_terms(delta):
     assert other.tpr(0.1).lower <= g.tpr(0.1).upper
 
 
+@pytest.mark.parametrize("delta", [1e-6, 0.4])
+def test_profiles_far_below_delta_have_terms(delta):
+    """At loss 0, too: the grid still has a length, so that no slope is divided by zero."""
+    g = cj.account(cj.Shuffle(num_clients=1), cj.PureLDP(epsilon0=1e-9), delta=delta)
+    assert g.advantage.lower <= math.tanh(5e-10) <= g.advantage.upper
+    belief = scipy.special.expit(1e-9)
+    assert g.posterior(0.5).lower <= belief <= g.posterior(0.5).upper <= belief * (1.0 + 1e-8)
+
+
 def test_no_privacy_is_said():
     run = cj.ShuffledCheckIn(num_clients=2, check_in_prob=1.0, num_rounds=60)
     g = cj.account(run, cj.PureLDP(epsilon0=20.0), delta=1e-6, view="local")

@@ -372,6 +372,7 @@ def test_the_first_page_is_for_a_decider(subjects, run_dir, subject, declared, f
         "target",
         "a suspicion of",
         "becomes at most",
+        "up to delta" if form == "html" else "except with probability",
         "assumptions are declared as checked",
         "This is version",
         "Decision",

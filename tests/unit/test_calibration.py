@@ -254,3 +254,4 @@ def test_an_infinite_end_has_no_derivative():
 def test_a_parameter_at_the_end_of_its_range_is_lowered():
     found = cj.sensitivities(cj.Shuffle(num_clients=100), cj.PureLDP(epsilon0=1.0), delta=1.0)
     assert found.slopes["delta"] == (0.0, 0.0)
+    assert "about -0" not in str(found)

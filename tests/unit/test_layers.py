@@ -267,6 +267,23 @@ def test_a_layer_on_several_rows_of_a_record_sums_over_them():
     np.testing.assert_allclose(fast, general, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bool_, jnp.uint8, jnp.int32])
+@pytest.mark.parametrize("each", [1, 2])
+def test_whole_numbers_in_a_product_need_no_conversion(dtype, each):
+    def loss(parameters, record):
+        numbers, label = record
+        return networks.cross_entropy(numbers @ parameters, label)
+
+    numbers = (jax.random.randint(jax.random.key(1), (6, each, 5), 0, 9, jnp.int32) % 3).astype(dtype)
+    labels = jnp.zeros((6, each), jnp.int32)
+    parameters = jnp.linspace(-1.0, 1.0, 15, dtype=jnp.float32).reshape(5, 3)
+    with jax.numpy_dtype_promotion("standard"):
+        fast, general = (
+            _rows(loss, parameters, numbers, labels, kind).matrix() for kind in ("layers", "general")
+        )
+    np.testing.assert_allclose(fast, general, rtol=1e-5, atol=1e-6)
+
+
 def test_the_kernels_of_the_networks_of_the_trainer_have_layers_of_their_own():
     for name in SIDES:
         parameters, loss, images, labels = _problem(name)

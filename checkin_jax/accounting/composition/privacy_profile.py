@@ -27,6 +27,8 @@ _POINTS, _EVALUATED = 16384, 2048
 _FAR = 1e-3
 # Units with smaller losses add up, as in `compose`.
 _TINY = 1e-9
+# Least length of the grid, of profiles that are far below delta at loss 0 already.
+_SHORTEST = 1e-9
 # Relative rounding, upwards, of the few operations after certified values.
 _SLACK = 1e-13
 
@@ -98,7 +100,7 @@ def _evaluated(
 ) -> tuple[np.ndarray, Sides, tuple[Sides, ...]]:
     """Grid, upper and lower profiles on it, by the methods of the bracket."""
     if not units:
-        losses = np.linspace(0.0, max(found.upper, 1e-9), 32)
+        losses = np.linspace(0.0, max(found.upper, _SHORTEST), 32)
         zero = np.zeros_like(losses)
         return losses, Sides(zero, zero), ()
     first, total = units[0][0], sum(count for _, count in units)
@@ -108,7 +110,7 @@ def _evaluated(
         known = local_view.profile_of(first, total, delta)
         if known is not None:
             end = refine(lambda grid: known.upper(grid) <= _FAR * delta, known.largest_loss, 8)[1]
-            losses = np.linspace(0.0, min(end, MAX_LOSS), _EVALUATED)
+            losses = np.linspace(0.0, min(max(end, _SHORTEST), MAX_LOSS), _EVALUATED)
             above, below = (np.asarray(each(losses)) for each in (known.upper, known.lower))
             return losses, Sides(above, above), (Sides(below, below),)
     above, below = compose.laws(units, delta, both)
@@ -128,6 +130,7 @@ def _evaluated(
 
 def _single(one: UnitBound, delta: float, both: bool) -> tuple[np.ndarray, Sides, tuple[Sides, ...]]:
     end = refine(lambda grid: np.asarray(one.upper(grid)) <= _FAR * delta, min(one.largest_loss, MAX_LOSS))[1]
+    end = max(end, min(one.largest_loss, _SHORTEST))
     at, losses = np.linspace(0.0, end, _EVALUATED), np.linspace(0.0, end, _POINTS)
     upper = Sides(*(_chords(at, np.asarray(side, dtype=np.float64), losses) for side in upper_sides(one, at)))
     return losses, upper, tuple(_lines(each, at, losses) for each in one.witnesses if both)
@@ -154,7 +157,7 @@ def _grid(above: compose.Directions, delta: float, found: Bracket) -> np.ndarray
         ends.append(min(filter(math.isfinite, known), default=max(farthest, default=0.0)))
     if math.isfinite(found.upper):
         ends.append(found.upper * (1.0 + 1e-9))
-    step = min(max(*ends, 1e-9), MAX_LOSS) / (_POINTS - 1)
+    step = min(max(*ends, _SHORTEST), MAX_LOSS) / (_POINTS - 1)
     return step * np.arange(_POINTS, dtype=np.float64)
 
 

@@ -419,7 +419,7 @@ def rdp_of_pure_dp(epsilon: ArrayLike, orders: ArrayLike) -> Array:
     """Renyi divergence of any epsilon-DP mechanism, nats, rounded up by a relative 1e-12; attained.
 
     Args:
-      epsilon: 0 to 690, float64.
+      epsilon: 0, or from 1e-150 to 690, float64; squares of smaller ones underflow to 0.
       orders: real, 1 < order <= 1e9, float64; broadcast against epsilon.
 
     Raises:

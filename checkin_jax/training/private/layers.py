@@ -179,7 +179,8 @@ class Product:
         in the sum. A norm from products of rows with rows (t, t) would be cheaper, but could be too small if
         rows cancel.
         """
-        read, back, layout = float32(read), float32(back), self.layout
+        # A record's whole numbers may stand in a product as they are.
+        read, back, layout = read.astype(jnp.float32), float32(back), self.layout
         if read.shape[1] == 1:
             factors = read[:, 0], back[:, 0]
         elif read.shape[2] > back.shape[2]:
