@@ -100,6 +100,10 @@ class HiddenSteps(abc.ABC):
 
     sharp = True
 
+    def __post_init__(self) -> None:
+        _validate.real(0.0, 50.0, "(]", epsilon0=self.epsilon0)
+        _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
+
     @property
     @abc.abstractmethod
     def law(self) -> equal_steps.StepLaw:
@@ -151,9 +155,8 @@ class TotalVariationBound(HiddenSteps):
     name = "clones (of a total variation)"
 
     def __post_init__(self) -> None:
-        _validate.real(0.0, 50.0, "(]", epsilon0=self.epsilon0)
+        super().__post_init__()
         _validate.real(0.0, 1.0, "(]", total_variation=self.total_variation)
-        _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
 
     @property
     def law(self) -> equal_steps.StepLaw:
@@ -184,9 +187,8 @@ class KaryBound(HiddenSteps):
     name = "own-laws (k-ary randomized response)"
 
     def __post_init__(self) -> None:
-        _validate.real(0.0, 50.0, "(]", epsilon0=self.epsilon0)
+        super().__post_init__()
         _validate.integer(2, 2**42, num_values=self.num_values)
-        _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
 
     @property
     def law(self) -> equal_steps.StepLaw:
@@ -208,9 +210,7 @@ class KaryBound(HiddenSteps):
         if draws is None:
             return ()
         if self.num_values == 2:
-            labels = equal_draws(self.step_cover, binary_laws(self.epsilon0), mass)
-            messages = self.step_cover.messages(self.epsilon0, mass)
-            return (Binary(self, messages, self.epsilon0, mass, equal_draws=labels),)
+            return (_opposed(self),)
         p = math.exp(self.epsilon0)
         each = 1.0 / (math.expm1(self.epsilon0) + self.num_values)
         present, away = draws.rate * (1.0 - 2.0 * each), 1.0 - draws.rate
@@ -260,8 +260,7 @@ class OneBitCheckIn(HiddenSteps):
     name = "own-laws (one bit)"
 
     def __post_init__(self) -> None:
-        _validate.real(0.0, 50.0, "(]", epsilon0=self.epsilon0)
-        _validate.real(1.0, 1e4, neg_log_tail=self.neg_log_tail)
+        super().__post_init__()
         _validate.real(0.0, 1.0, "(]", differ=self.differ)
         if not isinstance(self.step_cover, ClientPool):
             cover = _validate.instance(Shuffled, step_cover=self.step_cover)
@@ -288,13 +287,18 @@ class OneBitCheckIn(HiddenSteps):
     def _found(self) -> tuple[Witness, ...]:
         if self.differ < 1.0:
             return ()
-        messages = self.step_cover.messages(self.epsilon0, self.neg_log_tail)
-        labels = equal_draws(self.step_cover, binary_laws(self.epsilon0), self.neg_log_tail)
-        return (Binary(self, messages, self.epsilon0, self.neg_log_tail, equal_draws=labels),)
+        return (_opposed(self),)
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:
         return self._found
+
+
+def _opposed(bound: KaryBound | OneBitCheckIn) -> Binary:
+    """Witness: binary randomized response, all others at the opposite record."""
+    cover, epsilon0, neg_log_tail = bound.step_cover, bound.epsilon0, bound.neg_log_tail
+    labels = equal_draws(cover, binary_laws(epsilon0), neg_log_tail)
+    return Binary(bound, cover.messages(epsilon0, neg_log_tail), epsilon0, neg_log_tail, equal_draws=labels)
 
 
 def fair_bits(
